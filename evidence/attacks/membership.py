@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.task import Task
-from shared_components.data.dataset import SampleDataset, collated
+from shared_components.data.dataset import SampleDataset, collate
 
 
 def losses(network: nn.Module, state: Mapping[str, Tensor], task: Task, dataset: SampleDataset) -> list[float]:
@@ -20,7 +20,7 @@ def losses(network: nn.Module, state: Mapping[str, Tensor], task: Task, dataset:
     found = []
     with torch.no_grad():
         for item in dataset:
-            batch = collated([item])
+            batch = collate([item])
             found.append(float(task.loss(task.predict(network, batch), batch)))
     network.load_state_dict(own)
     network.train(was)

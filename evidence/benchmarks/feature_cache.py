@@ -22,7 +22,7 @@ from shared_components.core.partition import Partition, partition_network, train
 from shared_components.core.task import Task, make_task
 from shared_components.core.training import make_context, make_optimizer, train_step
 from shared_components.core.training_settings import Training
-from shared_components.data.dataset import collated
+from shared_components.data.dataset import collate
 from shared_components.data.transforms import to_tensors
 from shared_components.networks.sam2_video import Sam2Clips
 
@@ -117,7 +117,7 @@ class Steps:
     def step(self, cache: FeatureCache | None) -> None:
         item = to_tensors(self.frames, {"label": self.label}) | ({} if cache is None else cache(self.frames))
         context = make_context(self.settings, self.task, round=0, rounds=1, site=0)
-        batch = self.task.add_randomness(collated([item]), context.generator)
+        batch = self.task.add_randomness(collate([item]), context.generator)
         train_step(self.network, self.optimizer, self.method, batch, context, self.partition)
 
 

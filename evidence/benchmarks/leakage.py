@@ -31,13 +31,13 @@ from evidence.attacks.sent import Sent, joined, train_round
 from shared_components.common.atomic import write_json
 from shared_components.common.drawing.pictures import captioned, side_by_side
 from shared_components.core.bundle import load_bundle
-from shared_components.core.initial_weights import begin
+from shared_components.core.initial_weights import load_initial_weights
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role
 from shared_components.core.task import Task, make_task
 from shared_components.core.training_settings import Training
 from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.dataset import SampleDataset, collated
+from shared_components.data.dataset import SampleDataset, collate
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
@@ -101,7 +101,7 @@ def network_of(name: str, task: Task) -> nn.Module:
     if name == "tiny":
         return Tiny(out_channels=task.channels, width=32)
     network = build_network(load_bundle(name).network, out_channels=task.channels)
-    begin(network, "rendered", card=task.card, bundle=name)
+    load_initial_weights(network, "rendered", card=task.card, bundle=name)
     return network
 
 
@@ -140,7 +140,7 @@ def masks_of(sent: Sent) -> dict[str, dict[str, Tensor]]:
 def inversions(site: Site, setting: Setting, task: Task) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
     """Attack some rounds; yield the scores of each round by column, and the first frame with its reconstructions."""
     train = dataset_of(site, "train", setting.size)
-    average = collated([train[i] for i in range(len(train))])["image"].mean(0)
+    average = collate([train[i] for i in range(len(train))])["image"].mean(0)
     for number in range(setting.frames):
         sent = round_of(site, setting, task, number)
         true = sent.batches[0]["image"]

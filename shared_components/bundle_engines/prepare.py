@@ -24,7 +24,14 @@ from shared_components.common.sanitise import printable
 from shared_components.core import trained_model
 from shared_components.core import training as local
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import begin, chosen_start, describe_start, source_of, start_weights, unused
+from shared_components.core.initial_weights import (
+    describe_start,
+    load_initial_weights,
+    parse_start,
+    source_of,
+    start_weights,
+    unused_file_warning,
+)
 from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
@@ -36,7 +43,7 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.files import DataError
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.splits import SEEN, refuse_test, seen_after
+from shared_components.data.splits import SEEN, refuse_seen_test, seen_videos_after_training
 from shared_components.inference import InferenceError
 from shared_components.networks.bundle_config import check_size
 from shared_components.networks.checkpoints import CheckpointError, header_of
@@ -151,7 +158,7 @@ def task_of(
 
 def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
     """Build the task from a checkpoint's header; CheckpointError if missing, or as `trained_model.task_learnt`."""
-    return trained_model.task_learnt(tasks, _checkpoint_path(checkpoint), network)
+    return trained_model.task_of_checkpoint(tasks, _checkpoint_path(checkpoint), network)
 
 
 def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> SampleDataset:
@@ -179,26 +186,26 @@ def network_for(
         task: Task that sets the channels of the last layer.
         settings: Settings with the seed of the initial weights, as in a federation, and the frozen parts.
         bundle: Name of the bundle whose shipped weights are used for `rendered`.
-        start: `random`, `rendered` or a path, see `initial_weights.begin`; None: the setting `start`.
+        start: `random`, `rendered` or a path, see `initial_weights.load_initial_weights`; None: the setting `start`.
         site: Training site; None: no check for test videos that the initial weights have seen.
 
     Raises:
         ConfigError: A frozen part does not exist, the network does not take this frame size, or the initial weights
-            have seen test videos of the site, see `splits.refuse_test`.
+            have seen test videos of the site, see `splits.refuse_seen_test`.
         CheckpointError: The weights are missing or belong to another network.
     """
-    kind, file = chosen_start(start or settings.start)
-    if warning := unused(kind, start_weights()):
+    kind, file = parse_start(start or settings.start)
+    if warning := unused_file_warning(kind, start_weights()):
         logger.warning("%s", warning)
     rebuildable = buildable(definition)
     torch.manual_seed(settings.seed)
     network = rebuildable.with_classes(task.channels)
     with _as_config_error():
         check_size(network, settings.height, settings.width)
-    origin = begin(network, kind, card=task.card, bundle=bundle, file=file)
+    origin = load_initial_weights(network, kind, card=task.card, bundle=bundle, file=file)
     with _as_config_error():
         if site is not None:
-            refuse_test(origin.get("seen", ""), site, start=origin["from"])
+            refuse_seen_test(origin.get("seen", ""), site, start=origin["from"])
         fresh = f"; initialised from the seed: {', '.join(origin['fresh'])}" if origin["fresh"] else ""
         logger.info("initial weights: %s%s", describe_start(origin), fresh)
         freeze(network, settings.fixed)
@@ -210,9 +217,9 @@ def seen_videos(site: Site, settings: Training, *, bundle: str, start: str | Non
 
     Raises CheckpointError if the initial weights are missing.
     """
-    kind, file = chosen_start(start or settings.start)
+    kind, file = parse_start(start or settings.start)
     source = source_of(kind, bundle, file)
-    return seen_after("" if source is None else header_of(source[0]).get(SEEN, ""), site)
+    return seen_videos_after_training("" if source is None else header_of(source[0]).get(SEEN, ""), site)
 
 
 def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimizer:
@@ -239,7 +246,7 @@ def trained_network_for(
     network = trained_model.network_of(buildable(definition), path, bundle=bundle, channels=channels)
     if site is not None:
         describe_site(network, path, site)
-    return trained_model.read_as(network, learnt, task.card.outputs)
+    return trained_model.with_wanted_classes(network, learnt, task.card.outputs)
 
 
 def network_from_checkpoint(

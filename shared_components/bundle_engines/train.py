@@ -20,7 +20,7 @@ from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.method import Batch, Context, Method
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
-from shared_components.core.task import Task, checkpoint_notes
+from shared_components.core.task import Task, checkpoint_header
 from shared_components.core.training import check_answers, check_network, make_context, train_step
 from shared_components.core.training_settings import Training
 from shared_components.data.dataset import Features, SampleDataset, batches
@@ -168,7 +168,7 @@ def notes_of(
     """
     size, numbers = (settings.height, settings.width), tasks.get(task.card.kind) or {}
     chosen = differing(network, weightless(load_bundle(bundle).network))
-    notes = checkpoint_notes(bundle, method.name, task, numbers, size=size, network=chosen)
+    notes = checkpoint_header(bundle, method.name, task, numbers, size=size, network=chosen)
     return notes | {"site": site.name, **seen}
 
 

@@ -12,10 +12,10 @@ from shared_components.core.task import make_task
 from shared_components.data.check import check_site
 from shared_components.data.custom.stock import stock_of
 from shared_components.data.files import DataError
-from shared_components.data.published import compared
+from shared_components.data.published import compare_with_published
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
-from shared_components.data.site_file import load_site, without_site
+from shared_components.data.site_file import folders_without_site, load_site
 
 HELP = "read every file of the sites and list the errors"
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 def _site_files(path: Path) -> list[Path]:
     if not path.is_dir() or (path / "site.yaml").exists():
         return [path]
-    if left_out := without_site(path):
+    if left_out := folders_without_site(path):
         print(f"left out: {', '.join(left_out)} in {path}, without a site.yaml\n")
     return sorted(path.glob("*/site.yaml")) or [path]
 
@@ -63,7 +63,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> b
         print(f"  {split:<12}{videos:>8}{_count(site, split, spec):>8}{len(of_split):>10}{aside:>11}")
     if site.public:
         with suppress(DataError):  # one of the problems
-            print("".join(f"  {line}\n" for line in compared(site.dataset, site.root)), end="")
+            print("".join(f"  {line}\n" for line in compare_with_published(site.dataset, site.root)), end="")
     if stock:
         try:
             print(*stock_of(site).lines(), sep="\n")

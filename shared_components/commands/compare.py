@@ -15,11 +15,11 @@ from shared_components.common.counted import counted
 from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import show_progress
-from shared_components.core.bundle import takes_squares
-from shared_components.core.initial_weights import RENDERED, chosen_start
+from shared_components.core.bundle import needs_square_frames
+from shared_components.core.initial_weights import RENDERED, parse_start
 from shared_components.core.method import method_names
 from shared_components.core.training_settings import Optimizer, with_settings
-from shared_components.data.site_file import without_site
+from shared_components.data.site_file import folders_without_site
 from shared_components.experiments.comparison import plan, presets, sites, starts
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results
@@ -174,12 +174,12 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     scale = plan.scale_of(args.scale, preset)
     preset = plan.at_scale(preset, scale)
     rounds = scale.rounds if args.rounds is None else args.rounds
-    squares = any(takes_squares(row.bundle or bundle_for(row.method)) for row in preset.variants)
+    squares = any(needs_square_frames(row.bundle or bundle_for(row.method)) for row in preset.variants)
     square = {"width": scale.training["height"]} if squares and "height" in scale.training else {}
     training = with_settings({**scale.training, **square}, _training(args))
     if scale.weights and not args.start:
         raise ValueError(f"{preset.title}: --scale {args.scale} begins from {scale.weights}; name the file by --start")
-    common = chosen_start(args.start or preset.start or RENDERED)
+    common = parse_start(args.start or preset.start or RENDERED)
     given = starts.given_starts(args.start_of)
     numbers = seeds(args.seeds)
     rows = {}
@@ -213,7 +213,7 @@ def _sites(
                 f"{needs[0]} uses frames of the server's own, and --sites has none; name their site.yaml by --server"
             )
         files, held_out = sites.own_sites(args.sites, args.held_out)
-        if left_out := without_site(args.sites):
+        if left_out := folders_without_site(args.sites):
             print(f"left out: {', '.join(left_out)} in {args.sites}, without a site.yaml")
     elif args.held_out:
         raise ValueError("--held-out names one of the sites in --sites; the synthetic ones have their own")

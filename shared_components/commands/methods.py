@@ -8,7 +8,6 @@ import yaml
 from shared_components.common.atomic import between_marks, write_text
 from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method, method_names
-from shared_components.core.training import unfit
 from shared_components.networks.bundle_config import weightless
 from shared_components.reporting.methods import MARKS, methods_markdown
 
@@ -27,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         is_definition = args.network.lstrip().startswith("{")
         network = weightless(yaml.safe_load(args.network) if is_definition else load_bundle(args.network).network)
         for name in method_names():  # with default arguments
-            print(f"{name:<14} {unfit(load_method(name), network) or 'fits'}")
+            print(f"{name:<14} {reason_for_misfit(load_method(name), network) or 'fits'}")
     elif args.write:
         document = args.write.read_text(encoding="utf-8")
         place = "where the table belongs"

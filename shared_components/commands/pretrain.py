@@ -11,7 +11,7 @@ import torch
 from shared_components.commands import add_repeatable
 from shared_components.common import machine
 from shared_components.common.counted import counted
-from shared_components.core.initial_weights import chosen_start, source_of
+from shared_components.core.initial_weights import parse_start, source_of
 from shared_components.weights.pretraining.plan import Settings, read_sizes
 from shared_components.weights.pretraining.train import Pretraining
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 def settings(args: argparse.Namespace) -> Settings:
     """Return the settings that determine the weights."""
-    kind, file = chosen_start(args.start)
+    kind, file = parse_start(args.start)
     source = source_of(kind, args.bundle, file)
     return Settings(
         bundle=args.bundle,

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         kits = flare.provision(federation, args.out, passphrase=passphrase)
     issued = flare.read_issued(args.out)["parties"]
     key = "Its key is encrypted." if flare.needs_passphrase(args.out) else "Its key is not encrypted (--encrypt)."
-    if why := flare.weakness(federation, passphrase):  # an older version encrypted the key
+    if why := flare.passphrase_weakness(federation, passphrase):  # an older version encrypted the key
         key += f" For a new key its passphrase would be refused: it {why}."
     print("\n".join(_next_steps(federation, args.out.resolve(), kits, issued, key=key)))
     return 0

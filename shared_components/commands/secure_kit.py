@@ -4,7 +4,7 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shared_components.flare.deployment.certificates import SOON, ends, why_outside
+from shared_components.flare.deployment.certificates import SOON, certificate_problem, expiry_time
 from shared_components.flare.deployment.kits import find_kit, refuse_open, secure
 
 HELP = "restrict a startup kit to SurgFL's jobs, classes, rights and outgoing data"
@@ -23,12 +23,12 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         refuse_open(kit)
         return 0
-    outside = why_outside(kit)
+    outside = certificate_problem(kit)
     changed = secure(kit, allow_custom_code=args.allow_custom_code)
     print("\n".join(changed) or f"{kit.folder}: all is in place")
     if changed:
         print("It takes effect at the next start of this party.")
-    until = ends(kit)
+    until = expiry_time(kit)
     soon = "; ask for a renewed kit" if until - datetime.now(UTC) < SOON else ""
     print(f"{kit.folder}: {outside}" if outside else f"Its certificate is valid until {until:%Y-%m-%d}{soon}.")
     return int(bool(outside))

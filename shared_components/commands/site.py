@@ -11,7 +11,7 @@ from shared_components.commands._describe import FILE, add_description, describe
 from shared_components.commands.check_data import check
 from shared_components.common.arguments import between
 from shared_components.common.counted import counted
-from shared_components.data.endo700k import BEFORE, PARTS, left_out, part_of
+from shared_components.data.endo700k import BEFORE, PARTS, site_config
 from shared_components.data.gynsurg_folds import fold_sites
 from shared_components.data.readers import gynsurg
 from shared_components.data.samples import SampleSpec
@@ -53,12 +53,12 @@ def _endo700k(args: argparse.Namespace) -> int:
     names = [site for site in PARTS if (args.folder / site).is_dir()]
     if not names:
         raise SiteError(f"{args.folder}: has none of the folders {', '.join(PARTS)}; name each data set's folder so")
-    parts = [part_of(site, args.folder / site, before=args.before, validation=args.validation) for site in names]
+    parts = [site_config(site, args.folder / site, before=args.before, validation=args.validation) for site in names]
     for file, part in zip(write_sites(args.out, parts), parts, strict=True):
         print(f"{file}: {part['dataset']}, {counted(len(part['split']['train']), 'video')} to train on")
     if missing := [site for site in PARTS if site not in names]:
         print(f"missing: {', '.join(missing)}")
-    print(f"next: surgfl check-data {args.out}; left out of Cholec80: {', '.join(left_out(args.before))}")
+    print(f"next: surgfl check-data {args.out}; left out of Cholec80: {', '.join(left_out_videos(args.before))}")
     return 0
 
 

@@ -80,7 +80,7 @@ def tasks_from(section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, 
     return settings
 
 
-def takes_squares(name: str) -> bool:
+def needs_square_frames(name: str) -> bool:
     """Return whether a bundle's network takes only square frames, without building it."""
     return bool(getattr(network_class(load_bundle(name).network), "squares", False))
 

@@ -70,10 +70,12 @@ class Scorer:
         ``{"video": video, "sample": name, or "" for a whole video, "values": {metric: value or None}}``.
         """
         if videos := self.task.per_video(self.scores):
-            return [{"video": video, "sample": "", "values": plain(dict(values))} for video, values in videos.items()]
+            return [
+                {"video": video, "sample": "", "values": json_values(dict(values))} for video, values in videos.items()
+            ]
         rows = zip(self.videos, self.items, self.scores, strict=True)
         names = [metric.name for metric in self.task.metrics]
-        summaries = [(video, name, plain(self.task.summarise([score]))) for video, name, score in rows]
+        summaries = [(video, name, json_values(self.task.summarise([score]))) for video, name, score in rows]
         return [
             {"video": video, "sample": sample, "values": {n: values[n].get("mean") for n in names if n in values}}
             for video, sample, values in summaries
@@ -86,7 +88,7 @@ class Scorer:
             names = self.task.card.outputs[-len(self._streams[0]) :]
             without = dict(zip(names, np.sum(~np.stack(self._streams), axis=0), strict=True))
             summary |= {"prompts": {"streams": len(self._streams), "without_box": without}}
-        return plain(summary)
+        return json_values(summary)
 
 
 def with_randomness(task: Task, batch: Batch, number: int) -> Batch:
@@ -140,14 +142,14 @@ def draw_pictures(
     """
     task = scorer.task
     old = {path for suffix in ("png", "json") for path in folder.glob(f"{split}-*.{suffix}")}
-    values = [first_value(task, plain(task.summarise([score]))) for score in scorer.scores]
+    values = [first_value(task, json_values(task.summarise([score]))) for score in scorer.scores]
     ranks = exemplars(values, task.metrics[0])
     for number, answer, item in predicted(network, task, chosen, sorted(ranks), size=size):
         sample, name, rank = chosen[number], scorer.items[number], ranks[number]
         sheet = task.sheet(answer, item)
         record = {
             "split": split, "rank": rank, "of": len(chosen), "video": sample.video, "frame": sample.index,
-            "scores": plain(task.summarise([scorer.scores[number]])), **sheet.to_json(),
+            "scores": json_values(task.summarise([scorer.scores[number]])), **sheet.to_json(),
         }  # fmt: skip
         files = folder / f"{name}.png", folder / f"{name}.json"
         write_picture(files[0], sheet.image())
@@ -288,10 +290,10 @@ def first_value(task: Task, scores: Mapping[str, Any]) -> float:
     return math.nan if value is None else float(value)
 
 
-def plain(value: Any) -> Any:
+def json_values(value: Any) -> Any:
     """Convert numpy values to JSON values, and NaN and infinity to None."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: json_values(item) for key, item in value.items()}
     if isinstance(value, (np.integer, int)):
         return int(value)
     if isinstance(value, (np.floating, float)):

@@ -38,7 +38,7 @@ def start_weights() -> Path | None:
     return Path(value).expanduser() if value else None
 
 
-def chosen_start(text: str) -> tuple[str, Path | None]:
+def parse_start(text: str) -> tuple[str, Path | None]:
     """Parse ``random``, ``rendered``, ``file`` (from the environment variable) or a path to kind and file."""
     if text in (RANDOM, RENDERED):
         return text, None
@@ -50,7 +50,7 @@ def describe_start(facts: Mapping[str, Any]) -> str:
     return f"{facts['start']} ({facts['sha256'][:8]})" if facts.get("sha256") else str(facts["start"])
 
 
-def unused(start: str, file: Path | None) -> str:
+def unused_file_warning(start: str, file: Path | None) -> str:
     """Return a warning if the environment variable is set but not used, else an empty text."""
     if file is None or start == FILE:
         return ""
@@ -83,7 +83,9 @@ def _hash(file: Path, size: int, changed: int) -> str:
     return sha256_of(file)
 
 
-def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None) -> dict[str, Any]:
+def load_initial_weights(
+    network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None
+) -> dict[str, Any]:
     """Load initial weights into a newly built network, in place; tensors that the file lacks keep the seed's values.
 
     A checkpoint of the same network must cover all tensors, except

@@ -204,7 +204,7 @@ def last_target(item: Item, name: str) -> Array:
     return of_last_frame(name, item.targets[name])
 
 
-def checkpoint_notes(
+def checkpoint_header(
     bundle: str,
     method: str,
     task: Task,

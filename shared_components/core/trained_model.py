@@ -60,7 +60,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     known = load_bundle(_own_bundle(notes, bundle))
     network = network_of(cast(Rebuildable, build_network(known.network)), path, bundle=bundle)
     condition_on_given_site(network, path, site)
-    task = task_learnt(known.tasks, path, network)
+    task = task_of_checkpoint(known.tasks, path, network)
     size = input_size(notes, known.training.height, known.training.width)
     return Trained(network, task, size, calibration_of(path))
 
@@ -122,7 +122,7 @@ def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: in
     return network
 
 
-def chosen_for(path: Path | None) -> Mapping[str, Any]:
+def network_arguments_of(path: Path | None) -> Mapping[str, Any]:
     """Return the network arguments in a checkpoint's header, unchecked; CheckpointError if they are not JSON."""
     arguments = header_of(path).get("network", "{}")
     try:
@@ -134,7 +134,7 @@ def chosen_for(path: Path | None) -> Mapping[str, Any]:
 
 def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
     """Return a function that builds the checkpoint's network with a number of output channels (None: the default)."""
-    named, chosen = _own_bundle(header_of(path), bundle), chosen_for(path)
+    named, chosen = _own_bundle(header_of(path), bundle), network_arguments_of(path)
     if named == bundle and chosen == {}:
         return lambda channels: definition.with_classes(channels) if channels else cast(nn.Module, definition)
     if named != bundle:
@@ -164,7 +164,7 @@ def condition_on_given_site(network: nn.Module, path: Path, site: Site | None) -
     return network
 
 
-def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
+def task_of_checkpoint(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
     """Build the task in a checkpoint's header, by default segmentation; CheckpointError if the kind does not exist."""
     notes = header_of(path)
     kind = notes.get("task", "segmentation")
@@ -237,7 +237,7 @@ class MergedClasses(nn.Module):
         return merged_logits(self.network(image), self.ids)
 
 
-def read_as(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> nn.Module:
+def with_wanted_classes(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> nn.Module:
     """Return a network with the wanted classes, or unchanged with these classes or boxes; errors as `MergedClasses`."""
     same = tuple(learnt) == tuple(wanted) or provides(network, Prompted)
     return network if same else MergedClasses(network, learnt, wanted)

@@ -156,7 +156,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
     optimizer.load_state_dict({**optimizer.state_dict(), "state": dict(state)})
 
 
-def unfit(method: Method, network: nn.Module) -> str:
+def reason_for_misfit(method: Method, network: nn.Module) -> str:
     """Return the reason why a method does not fit a network for any task, or an empty text if it fits."""
     try:
         if method.requires.network is not None:

@@ -45,10 +45,9 @@ LABELS: dict[str, tuple[str, ...]] = {
     "gynsurg_smoke": ("non-smoke", "smoke"),
     "appendicitis_grades": ("normal", "oedema", "fibrin", "necrosis", "abscess", "diffuse-peritonitis"),
 }  # fmt: skip
-"""Names of what frames and videos are labelled with, by number; they have no pixels, and no background."""
+"""Names of labels without pixels, by number; they have no background."""
 
-# A finer map can be read as a coarser one: (from, to) -> the new id of each old id.
-MERGES: dict[tuple[str, str], tuple[int, ...]] = {
+MERGES: dict[tuple[str, str], tuple[int, ...]] = {  # (finer map, coarser map): the new id of each old id
     ("parts", "shaft_manipulator"): (0, 1, 2, 2),
     ("parts", "foreground"): (0, 1, 1, 1),
     ("shaft_manipulator", "foreground"): (0, 1, 1),
@@ -62,34 +61,26 @@ MERGES: dict[tuple[str, str], tuple[int, ...]] = {
     ("cholecseg8k_merged", "foreground"): (0, 0, 0, 0, 0, 0, 0, 1),
 }
 
-
 SUCTION = 0
-"""The canonical id of a suction and irrigation tool among the parts, in every reader: background. It is a tube without
-wrist or clasper, and EndoVis 2018 and SAR-RARP50 label it as a thing of its own beside the instruments' parts. (GraSP's
-masks are of whole instruments, and count it as one.)"""
-
-IGNORED = 255
-"""The id of a pixel that nobody labelled: it counts in no loss and in no score."""
+"""Canonical id of a suction and irrigation tool in "parts": background, because it has no wrist or clasper and EndoVis
+2018 and SAR-RARP50 label it apart. (GraSP's masks of whole instruments include it.)"""
+IGNORED = 255  # id of unlabelled pixels, which losses and scores ignore
 
 
 def name_of(classes: Sequence[str]) -> str:
-    """Return a class map's name, and of classes without one what they are called: grasper, suction."""
+    """Return a class map's name; for other classes, a list of their names: grasper, suction."""
     names = [name for name, known in (CLASS_MAPS | LABELS).items() if known == tuple(classes)]
     return names[0] if names else ", ".join(classes[1:])
 
 
 def readable_as(source: Sequence[str]) -> list[tuple[str, ...]]:
-    """List the class maps that masks of one can be read as, itself first."""
+    """List the class maps that masks of ``source`` can be read as, ``source`` first."""
     coarser = (CLASS_MAPS[target] for finer, target in MERGES if CLASS_MAPS[finer] == tuple(source))
     return [tuple(source), *coarser]
 
 
 def merge_classes(mask: np.ndarray, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
-    """Read a mask, uint8 (H, W) of ids and `IGNORED`, of the classes `source` in the coarser classes `target`.
-
-    Raises:
-        ValueError: `source` cannot be read as `target`.
-    """
+    """Convert a mask, uint8 (H, W) of ids and `IGNORED`, to coarser classes; ValueError if they are not coarser."""
     if tuple(source) == tuple(target):
         return mask
     if (ids := coarser_ids(source, target)) is None:
@@ -100,7 +91,7 @@ def merge_classes(mask: np.ndarray, source: Sequence[str], target: Sequence[str]
 
 
 def coarser_ids(names: Sequence[str], target: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the id of every class of one class map in another, coarser one; None where they cannot be read so."""
+    """Return the id of each class in a coarser class map; None if ``target`` is not coarser."""
     if tuple(names) == tuple(target):
         return tuple(range(len(names)))
     maps = {classes: name for name, classes in CLASS_MAPS.items()}

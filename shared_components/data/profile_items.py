@@ -1,7 +1,6 @@
-"""Facts that a site may publish beyond weights, each under a name that `publish` in site.yaml allows.
+"""Profile items: facts that a site may publish in addition to weights, named in `publish` of site.yaml.
 
-A method names the items it needs, the site measures the ones it publishes, and the server and the site's filter check
-their form.
+A method names the items it needs, the site measures them, and the server and the site's filter check their form.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from shared_components.common.schema import Schema, fits, short_repr
 from shared_components.data.dataset import SampleDataset
 
 LONGEST_TEXT = 1000  # characters
-LONGEST_NAME = 100  # characters of an encoder's; its kind and a SHA-256 are fewer
-LONGEST_VECTOR, LARGEST_NUMBER = 4096, 1000.0  # of a text's vector; CLIP's have 512 or 768 numbers, of some 10
+LONGEST_NAME = 100  # characters of an encoder's name; a kind and a SHA-256 are shorter
+LONGEST_VECTOR, LARGEST_NUMBER = 4096, 1000.0  # CLIP has vectors of 512 or 768 numbers of about 10
 TEXT_VECTOR = "text_vector"
 
 EncoderName = Annotated[
@@ -29,7 +28,7 @@ EncoderName = Annotated[
 
 
 class TextVector(Schema, frozen=True):
-    """A site's text as numbers, and the encoder that computed them: vectors of two encoders do not compare."""
+    """Embedding of a site's text, and its encoder: vectors of two encoders cannot be compared."""
 
     encoder: EncoderName
     values: Annotated[
@@ -40,33 +39,20 @@ class TextVector(Schema, frozen=True):
 
 @dataclass(frozen=True)
 class ProfileItem:
-    """An item, its measurement and its type.
+    """A profile item."""
 
-    Attributes:
-        words: For a refusal: "six numbers".
-        measure: Called with the training samples and the site's text; returns plain values.
-        kind: Its declared type.
-        for_sites: The server passes it on to all sites.
-    """
-
-    words: str
-    measure: Callable[[SampleDataset, str], Any]
-    kind: Any
-    for_sites: bool = True
+    words: str  # form for error messages, such as "six numbers"
+    measure: Callable[[SampleDataset, str], Any]  # function of the training samples and the site's text
+    kind: Any  # declared type
+    for_sites: bool = True  # whether the server sends the item to all sites
 
 
 def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor]:
-    """Measure a site's style: the mean over its samples of each channel's mean and standard deviation.
+    """Measure a site's style: the mean over its frames of each channel's mean and standard deviation.
 
-    Taken over whole resized frames without augmentation, with the population's standard deviation (PFedSIS,
-    step 1 of its overview; the released code measures augmented, zero-padded batches). Of a clip the labelled frame
-    counts; frames of another site, on which this one trains as well, do not.
-
-    Returns:
-        mean float32 (3,) and standard deviation float32 (3,), in units of [0, 1].
-
-    Raises:
-        SiteError: the dataset is empty.
+    Frames are resized, whole and unaugmented, and the deviation is the population's (PFedSIS, step 1 of its overview;
+    the released code uses augmented, zero-padded batches). Only the last frame of a clip counts, and no added frames.
+    Return mean and deviation, float32 (3,), in units of [0, 1]; SiteError for an empty dataset.
     """
     dataset.refuse_empty()
     own = [index for index, sample in enumerate(dataset.samples) if not sample.added]
@@ -76,12 +62,7 @@ def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor
     return mean.float(), std.float()
 
 
-def _style(dataset: SampleDataset, text: str) -> list[list[float]]:
-    mean, deviation = style_statistics(dataset)
-    return [mean.tolist(), deviation.tolist()]
-
-
-def _by_the_method(dataset: SampleDataset, text: str) -> Any:
+def _refuse_measuring(dataset: SampleDataset, text: str) -> Any:
     raise ValueError("this profile item is computed by the method that reads it, see `method.Local.items`")
 
 
@@ -90,7 +71,7 @@ _Colours = Annotated[list[Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=3
 ITEMS: Mapping[str, ProfileItem] = {
     "style": ProfileItem(
         "six numbers: means and deviations of the three colours",
-        _style,
+        lambda dataset, text: [value.tolist() for value in style_statistics(dataset)],
         Annotated[list[_Colours], Meta(min_length=2, max_length=2)],
     ),
     "text": ProfileItem(
@@ -99,7 +80,7 @@ ITEMS: Mapping[str, ProfileItem] = {
     TEXT_VECTOR: ProfileItem(
         f"the text of site.yaml as at most {LONGEST_VECTOR} numbers, from -{LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, "
         "with the name of their encoder",
-        _by_the_method,
+        _refuse_measuring,
         TextVector,
         for_sites=False,
     ),
@@ -107,12 +88,8 @@ ITEMS: Mapping[str, ProfileItem] = {
 
 
 def check_item(name: str, value: Any) -> None:
-    """Refuse an item that does not exist or has another form; None says that the site does not publish it.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Raise a ValueError for an unknown item or another form; None means that the site does not publish it."""
     if name not in ITEMS:
-        raise ValueError(f"there is no profile item {short_repr(name)}; there are {', '.join(ITEMS)}")
+        raise ValueError(f"unknown profile item {short_repr(name)}; known: {', '.join(ITEMS)}")
     if value is not None and not fits(value, ITEMS[name].kind):
         raise ValueError(f"profile item {name!r} should be {ITEMS[name].words}, and is {short_repr(value)}")

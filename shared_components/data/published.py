@@ -1,7 +1,4 @@
-"""Published numbers of images, videos and clips in the public data sets, with their sources.
-
-`surgfl check-data` compares a site's folder with them.
-"""
+"""Published numbers of images, videos and clips in public data sets; `surgfl check-data` compares them."""
 
 from __future__ import annotations
 
@@ -11,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared_components.data.files import DataError
-from shared_components.data.readers import Reader, find_reader
+from shared_components.data.readers import find_reader
 
 FL_ENDOVIT: Mapping[str, int] = {
     "heico": 350_539, "cholec80_frames": 178_129, "psi_ava": 73_618, "esad": 43_456, "lapgyn4": 38_192,
     "hsdb_instrument": 35_576, "dsad": 13_195, "glenda": 1_083, "surgical_actions160": 761,
 }  # fmt: skip
-"""Images of Endo700k's parts by FL-EndoViT's Table 8, from the largest to the smallest; of Cholec80 those without the
-videos 12, 17, 27 and 52."""
+"""Images of Endo700k's parts, from large to small (FL-EndoViT, Table 8); Cholec80 without videos 12, 17, 27 and 52."""
 _TABLE_8 = "FL-EndoViT, Table 8"
 _ENDOVIT = "EndoViT's list of Endo700k"
 _PFEDSIS = "PFedSIS, section IV-A"
@@ -28,26 +24,19 @@ _SPLIT = "six frames of each clip, Wang et al., MICCAI 2022"
 
 @dataclass(frozen=True)
 class Published:
-    """A published number.
+    """A published number."""
 
-    Attributes:
-        counts: The number, or several where publications differ or a release comes in parts, and the source of each.
-        split: The official split; empty: the whole data set.
-        of: Whether a frame, given its video's name and its number, belongs to the split.
-        unit: images, or "videos" or "clips", which are counted as the reader's videos.
-    """
-
-    counts: Mapping[int, str]
-    split: str = ""
-    of: Callable[[str, int], bool] = lambda video, number: True
-    unit: str = "images"
+    counts: Mapping[int, str]  # source of the number, or of each number if publications differ or a release has parts
+    split: str = ""  # official split; empty: the whole data set
+    contains: Callable[[str, int], bool] = lambda video, number: True  # whether the split has a video's frame
+    unit: str = "images"  # or "videos" or "clips", which are the reader's videos
 
     def __str__(self) -> str:
         return " or ".join(f"{count:,} ({source})" for count, source in self.counts.items())
 
 
 def _videos(numbers: Collection[int]) -> Callable[[str, int], bool]:
-    """Return a test for the number in a video's name."""
+    """Return a function that tests the number in a video's name."""
     return lambda video, number: any(int(digits) in numbers for digits in re.findall(r"\d+", video)[-1:])
 
 
@@ -55,16 +44,15 @@ def _named(*starts: str) -> Callable[[str, int], bool]:
     return lambda video, number: video.startswith(starts)
 
 
-def _of_training_2017(video: str, number: int) -> bool:
-    """Return whether a frame belongs to EndoVis 2017's training release; the test release uses the same folders."""
+def _in_training_2017(video: str, number: int) -> bool:
+    """Return whether EndoVis 2017's training release has a frame; the test release uses the same folders."""
     return number < 225 and _videos(range(1, 9))(video, number)
 
 
-def _endo700k(dataset: str, other: int = 0) -> tuple[Published, ...]:
-    return (Published({FL_ENDOVIT[dataset]: _TABLE_8, **({other: _ENDOVIT} if other else {})}),)
-
-
 PUBLISHED: Mapping[str, tuple[Published, ...]] = {
+    **{name: (Published({count: _TABLE_8}),) for name, count in FL_ENDOVIT.items()},
+    "esad": (Published({FL_ENDOVIT["esad"]: _TABLE_8, 49_544: _ENDOVIT}),),
+    "heico": (Published({FL_ENDOVIT["heico"]: _TABLE_8, 347_257: _ENDOVIT}),),
     "appendix300": (Published({330: "Kolbinger et al., 2025"}, unit="videos"),),
     "autolaparo": (
         Published({1_020: _SPLIT}, "train", _videos(range(1, 171))),
@@ -84,28 +72,21 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
     ),
     "cholect45": (Published({90_489: "README of CholecT45"}),),
     "cholect50": (),  # published as 100.9 thousand
-    "dsad": _endo700k("dsad"),
     "endovis2015_rigid": (Published({160: "training release: four surgeries of 40 frames"}),),
     "endovis2017": (
-        Published({1_800: _PFEDSIS}, "train", _of_training_2017),
+        Published({1_800: _PFEDSIS}, "train", _in_training_2017),
         Published(
             {1_200: "Allan et al., 2019: eight parts of 75 frames and two of 300"}, "test",
-            lambda video, number: not _of_training_2017(video, number),
+            lambda video, number: not _in_training_2017(video, number),
         ),
     ),
     "endovis2018": (Published({2_235: f"training release, {_PFEDSIS}", 997: f"test release, {_PFEDSIS}"}),),
-    "esad": _endo700k("esad", 49_544),
-    "glenda": _endo700k("glenda"),
     "grasp": (Published({3_490: "FedST, section 4"}),),
     "gynsurg": (Published({7_518: "files of the release", 17_377: "Table 1 of GynSurg's README"}, unit="clips"),),
-    "heico": _endo700k("heico", 347_257),
-    "hsdb_instrument": _endo700k("hsdb_instrument"),
-    "lapgyn4": _endo700k("lapgyn4"),
     "pfedsis_npy": (
         Published({1_800: "site 1", 2_235: "site 2", 4_710: f"site 3, {_PFEDSIS}"}, "train", _named("train/")),
         Published({600: "site 1", 997: "site 2", 1_138: f"site 3, {_PFEDSIS}"}, "test", _named("test/")),
     ),
-    "psi_ava": _endo700k("psi_ava"),
     "sar_rarp50": (
         Published({13_043: "training videos", 3_252: "test videos", 16_295: "both; lists of a team of the challenge"}),
     ),
@@ -116,45 +97,28 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
         *(Published({4_510: _SISVSE}, f"real sets {k}", _named(f"real_train_{k}", f"real_val_{k}")) for k in (1, 2, 3)),
     ),
     "stereomis": (),
-    "surgical_actions160": _endo700k("surgical_actions160"),
 }  # fmt: skip
-"""By the data set's name; none where no exact number is known."""
+"""Published numbers by data set; empty if no exact number is known."""
 
 
-def compared(dataset: str, root: Path) -> Iterator[str]:
-    """Yield a line for each published number of a data set, with the number of images or videos under a root.
+def compare_with_published(dataset: str, root: Path) -> Iterator[str]:
+    """Yield lines that compare the published numbers of a data set with the numbers under a root.
 
-    A split without any image on the disk has no line. A video that cannot be listed has a line of its own.
-
-    Raises:
-        DataError: the root is not a folder of the data set.
+    Splits without images are left out. A video that cannot be listed gets a line; a wrong root raises a DataError.
     """
     if not (numbers := PUBLISHED.get(dataset)):
         return
-    reader = find_reader(dataset)
-    videos = reader.videos(root)
-    images = any(one.unit == "images" for one in numbers)
-    listed, errors = _frames(reader, root, videos) if images else ([(video, 0) for video in videos], [])
-    for one in numbers:
-        if there := sum(one.of(video, number) for video, number in listed):
-            yield _line(dataset, one, there)
-    yield from errors
-
-
-def _line(dataset: str, one: Published, there: int) -> str:
-    of = f"{dataset}, {one.split}" if one.split else dataset
-    found = f"{of}: found {there:,} {one.unit if there > 1 else one.unit[:-1]}"
-    if there in one.counts:
-        return f"{found}, as published ({one.counts[there]})"
-    return f"warning: {found}, but published are {one}"
-
-
-def _frames(reader: Reader, root: Path, videos: list[str]) -> tuple[list[tuple[str, int]], list[str]]:
-    """List the frames by video and number, and a warning for each video that cannot be listed."""
-    listed, errors = [], []
-    for video in videos:
+    reader, listed, errors = find_reader(dataset), [], []
+    for video in reader.videos(root):
         try:
-            listed += [(video, frame[0]) for frame in reader.frames(root, video)]
+            frames = reader.frames(root, video) if any(entry.unit == "images" for entry in numbers) else [(0,)]
+            listed += [(video, frame[0]) for frame in frames]
         except DataError as error:
             errors.append(f"warning: {video} is not counted: {error}")
-    return listed, errors
+    for entry in numbers:
+        if count := sum(entry.contains(video, number) for video, number in listed):
+            part = f"{dataset}, {entry.split}" if entry.split else dataset
+            line = f"{part}: found {count:,} {entry.unit if count > 1 else entry.unit[:-1]}"
+            source = entry.counts.get(count)
+            yield f"{line}, as published ({source})" if source else f"warning: {line}, but published are {entry}"
+    yield from errors

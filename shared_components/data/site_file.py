@@ -1,38 +1,4 @@
-"""Describe a hospital's data by a `site.yaml` on its own disk, read strictly.
-
-    name: hospital-a                 # default: the name the federation gives the site
-    dataset: endovis2017             # a reader's name
-    root: /data/endovis2017          # absolute, or relative to this file
-    classes: foreground              # default: the dataset's usual class map; another that it can be read as
-    split:                           # by video, never by frame
-      train: [instrument_dataset_1, instrument_dataset_2]
-      validation: [instrument_dataset_3]
-      test: [instrument_dataset_4]
-    task: segmentation               # default: the first task of the bundle
-    frame_interval: 1                # keep every n-th labelled frame
-    history: true                    # may a clip show frames before its own? false: it repeats its own
-    rate: 2.0                        # frame numbers per second; default: the dataset's own
-    text: "da Vinci, porcine"        # description
-    text_vectors: vectors.safetensors  # own vectors of texts; absolute, or relative to this file
-    text_encoder: /models/clip       # folder of an own text encoder; likewise
-    also_trains_on: sisvse/site.yaml # another site.yaml, whose training frames are added to this one's; likewise
-    ids: {1: grasper, 2: suction}    # of frames and nifti, data of one's own: what the masks' values are
-    images: images/{video}           # of these, too: where images, or video files, and masks lie below the root
-    masks: masks/{video}             # also {group} above videos, and {class} in the names of binary masks
-    first_frame: 0                   # the number that masks give the first frame of a video file, 0 or 1
-    threshold: 0.5                   # masks with smoothed edges: least share of a pixel that makes it foreground
-    mask_numbers: frames             # numbering of a video file's masks; or fps=1, or every=25
-    partly_labelled: false           # may images lack masks? true: those that do are no samples
-    axes: header                     # of NIfTI: as its header says, or as stored
-    publish: [style]                 # what the site shares beyond weights; [] refuses
-    withhold: [scores]               # what it keeps of what is for the record alone; default: nothing
-    quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
-
-A site with one surgery only may cut it by time: `train: [{OP1: [0, 30]}]` takes its first 30 labelled frames
-(its first 30 images, where the task needs no labels).
-
-A key or value that is not understood is an error, never a default.
-"""
+"""Read, check and write a site's `site.yaml`; `MEANINGS` and docs/reference/site-yaml.md describe its keys."""
 
 from __future__ import annotations
 
@@ -40,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, overload
+from typing import Annotated, Any
 
 import yaml
 from msgspec import Meta
@@ -65,11 +31,11 @@ from shared_components.data.site import (
 )
 
 MAX_QUARANTINE = 0.2
-_TARGET_OF = {"triplets": "triplets", "phases": "phase"}  # by the kind of task; others have the dataset's usual one
-_LONGEST_NAME = 100
+_DEFAULT_TARGETS = {"triplets": "triplets", "phases": "phase"}  # by task; other tasks use the data set's first target
+_MAX_NAME = 100  # letters
 _TEXT = Meta(description="write text, in quotes if it looks like a number")
 KEYS: Mapping[str, Any] = {
-    "dataset": Any,  # those of `Any` are checked by what reads them
+    "dataset": Any,  # values of `Any` are checked by the code that reads them
     "root": Annotated[str, Meta(min_length=1, description="write the folder of the dataset")],
     "split": Annotated[dict[Any, Any], Meta(description=f"write lists of videos under {', '.join(SPLITS)}")],
     "name": Annotated[str, _TEXT],
@@ -111,20 +77,20 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "also_trains_on": ("none", "Path of another site.yaml; adds its training frames to this site's training frames."),
     **OWN_MEANINGS,
 }
-"""The default and the meaning of each key."""
-PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
-"""The keys whose values may be relative to the file."""
+"""Default and meaning of each key."""
+PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")  # keys of paths, maybe relative to the file
+_REMEDY = "correct the path, or leave the key out"
+_OPTIONAL_PATHS = {
+    "text_vectors": ("file", f"make it with `surgfl text-vectors`, {_REMEDY}"),
+    "text_encoder": ("folder", f"copy the encoder there, {_REMEDY}"),
+}
 
 
 def load_site(path: Path | str, *, name: str | None = None) -> Site:
-    """Read and check a `site.yaml`; the data themselves are checked by `check_site`.
+    """Read and check a `site.yaml`, or the site.yaml of a folder; `check_site` checks the data.
 
-    Args:
-        path: the file, or the folder that holds it.
-        name: the federation's name of the site, used where the file gives none.
-
-    Raises:
-        SiteError: one sentence that begins with the file, names the key and says what to do.
+    ``name`` is the federation's name of the site, used if the file has none. A SiteError has the file, the key, and
+    what to do, in one sentence.
     """
     path = Path(path)
     path = path / "site.yaml" if path.is_dir() else path
@@ -138,7 +104,7 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
 
 
 def write_site(out: Path, config: Mapping[str, Any]) -> None:
-    """Write a site.yaml; SiteError where it would not be one, and the old file stays."""
+    """Write a valid site.yaml; for an invalid one, raise a SiteError and keep the old file."""
     text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     try:
         with atomically(out) as beside:
@@ -149,7 +115,7 @@ def write_site(out: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_sites(out: Path, configs: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Write ``out/<name>/site.yaml`` of each, by its name, and return the files; SiteError where one is there."""
+    """Write ``out/<name>/site.yaml`` for each site and return the files; SiteError if a file exists."""
     files = [out / config["name"] / "site.yaml" for config in configs]
     if old := [file for file in files if file.exists()]:
         raise SiteError(f"{old[0]}: is there already; give --out another folder")
@@ -159,12 +125,32 @@ def write_sites(out: Path, configs: Sequence[Mapping[str, Any]]) -> list[Path]:
     return files
 
 
+def folders_without_site(folder: Path) -> list[str]:
+    """Return the names of the folders without a site.yaml; empty if no folder has one."""
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    missing = [path.name for path in folders if not (path / "site.yaml").is_file()]
+    return missing if len(missing) < len(folders) else []
+
+
+def _read_mapping(path: Path) -> dict[Any, Any]:
+    try:
+        config = read_yaml_file(path, error=SiteError)
+    except FileNotFoundError:
+        raise SiteError(f"{path}: no such file; write a site.yaml there") from None
+    if not isinstance(config, dict):
+        raise SiteError(f"{path}: needs 'key: value' lines, such as 'dataset: endovis2017'")
+    return config
+
+
 def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
     check_keys(KEYS, config, required=("dataset", "root", "split"))
     dataset = _one_of("dataset", config["dataset"], source_names())
     check_values(KEYS, config, key="'{}'")
-    root = _beside(path, config, "root", "folder", "mount it or correct the path")
+    root = _existing(path, config, "root", "folder", "mount it or correct the path")
     source, classes = _source(dataset, config)
+    paths: dict[str, Any] = {
+        key: _existing(path, config, key, *words) for key, words in _OPTIONAL_PATHS.items() if key in config
+    }
     site = Site(
         name=_name(config.get("name") or name or path.resolve().parent.name),
         source=source,
@@ -179,90 +165,53 @@ def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
         publish=_chosen("publish", config.get("publish", ["style"]), PUBLISHABLE),
         quarantine=float(config.get("quarantine", 0.0)),
         path=path,
-        text_vectors=_beside(path, config, "text_vectors", "file", f"make it with `surgfl text-vectors`, {_OR_LEAVE}"),
-        text_encoder=_beside(path, config, "text_encoder", "folder", f"copy the encoder there, {_OR_LEAVE}"),
         withhold=_chosen("withhold", config.get("withhold", []), WITHHOLDABLE),
+        **paths,
     )
     return replace(site, added=_added(site, config)) if "also_trains_on" in config else site
-
-
-def without_site(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder of sites that hold no site.yaml; none where no folder does."""
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    missing = [path.name for path in found if not (path / "site.yaml").is_file()]
-    return missing if len(missing) < len(found) else []
-
-
-def _read_mapping(path: Path) -> dict[Any, Any]:
-    try:
-        config = read_yaml_file(path, error=SiteError)
-    except FileNotFoundError:
-        raise SiteError(f"{path}: no such file; write a site.yaml there") from None
-    if not isinstance(config, dict):
-        raise SiteError(f"{path}: must hold 'key: value' lines, such as 'dataset: endovis2017'")
-    return config
-
-
-_OR_LEAVE = "correct the path, or leave the key out"
 
 
 def _one_of(what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
     if isinstance(value, str) and value in known:
         return value
-    raise ValueError(
-        f"unknown {what} {short_repr(value)}; {nearest(value, known)}{listed}: {', '.join(known) or 'none'}"
-    )
+    names = ", ".join(known) or "none"
+    raise ValueError(f"unknown {what} {short_repr(value)}; {nearest(value, known)}{listed}: {names}")
 
 
 def _name(value: str) -> str:
-    """Return the site's name where it can be one: it stands in tables, and in the names of folders."""
-    good = value.isprintable() and value.strip() == value and 0 < len(value) <= _LONGEST_NAME
+    """Return a valid site name; it appears in tables and in names of folders."""
+    good = value.isprintable() and value.strip() == value and 0 < len(value) <= _MAX_NAME
     if not good or value.startswith(".") or set(value) & {"/", "\\"}:
         raise ValueError(
-            f"the site's name is {short_repr(value)}; give it by 'name', at most {_LONGEST_NAME} letters in "
+            f"the site's name is {short_repr(value)}; give it by 'name', at most {_MAX_NAME} letters in "
             "one line without slashes, not beginning with a dot"
         )
     return value
 
 
-@overload
-def _beside(path: Path, config: Mapping[str, Any], key: Literal["root"], kind: str, remedy: str) -> Path: ...
-@overload
-def _beside(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: str) -> Path | None: ...
-def _beside(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: str) -> Path | None:
-    """Return the path that a key gives, which may be relative to the site.yaml; None without the key.
-
-    Raises:
-        ValueError: It is no ``kind``, or cannot be a path: of no user's home, with a line break, or too long.
-    """
-    if key not in config:
-        return None
+def _existing(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: str) -> Path:
+    """Return the path of a key, relative to the site.yaml; ValueError if it is not an existing ``kind``."""
     value = config[key]
     try:
-        found = path.resolve().parent / Path(value).expanduser()
-        there = found.is_dir() if kind == "folder" else found.is_file()
+        target = path.resolve().parent / Path(value).expanduser()
+        exists = target.is_dir() if kind == "folder" else target.is_file()
     except (RuntimeError, OSError, ValueError) as error:
         raise ValueError(f"{key!r} is {short_repr(value)} ({error}); correct the path") from error
     if not value.isprintable():
-        raise ValueError(f"{key!r} is {short_repr(value)}, which no path is; write it in one line")
-    if not there:
-        raise ValueError(f"{key!r} is {found}, which is not a {kind}; {remedy}")
-    return found
+        raise ValueError(f"{key!r} is {short_repr(value)}, which has unprintable characters; write a path in one line")
+    if not exists:
+        raise ValueError(f"{key!r} is {target}, which is not a {kind}; {remedy}")
+    return target
 
 
 def _added(site: Site, config: Mapping[str, Any]) -> Site:
-    """Return the site whose training frames are added.
-
-    Raises:
-        ValueError: It is not there or wrong, adds frames itself, learns something else, knows coarser classes, has
-            no training videos, or shares frames with this one.
-    """
+    """Return the site whose training frames are added."""
     path, key = site.path, "also_trains_on"
-    file = cast(Path, _beside(path, config, key, "file", "correct the path, or leave the key out"))
+    file = _existing(path, config, key, "file", _REMEDY)
     if file.resolve() == path.resolve():
         raise ValueError(f"{key!r} is this file itself; name another site.yaml, or leave the key out")
-    if key in _read_mapping(file):  # before it is loaded, since two files may name each other
-        raise ValueError(f"{key!r} is {file}, which says {key!r} itself; name a site.yaml without it")
+    if key in _read_mapping(file):  # checked before loading, because two files may name each other
+        raise ValueError(f"{key!r} is {file}, which has {key!r}, too; name a site.yaml without it")
     other = load_site(file)
     if reason := unfit(site, other):
         raise ValueError(f"{key!r} is {file}, {reason}")
@@ -270,38 +219,33 @@ def _added(site: Site, config: Mapping[str, Any]) -> Site:
 
 
 def _source(dataset: str, config: Mapping[Any, Any]) -> tuple[Source, tuple[str, ...]]:
-    """Return where the data come from, and the classes that the site has."""
+    """Return the data source and the site's classes."""
     if dataset in KINDS:
-        own, classes = describe(dataset, config)  # type: ignore[arg-type]  # it is one of the kinds
+        own, classes = describe(dataset, config)  # type: ignore[arg-type]  # dataset is a Kind
         return Source(dataset, own), classes
-    for key in OWN_KEYS:
-        if key in config:
-            raise ValueError(
-                f"{key!r} is for data of one's own ({' and '.join(KINDS)}), and {dataset} has a layout that "
-                "is known; leave it out"
-            )
-    source = Source(dataset)
-    task = config.get("task")
-    return source, _labels(config.get("classes"), source, task) or _classes(config.get("classes"), source)
+    if extra := next((key for key in OWN_KEYS if key in config), ""):
+        raise ValueError(
+            f"{extra!r} is for data of one's own ({' and '.join(KINDS)}), but {dataset} is a public data set; "
+            "leave it out"
+        )
+    source, value = Source(dataset), config.get("classes")
+    known = source.reader.LABELS  # labels without pixels
+    default = "" if source.classes else next(iter(known.values()), "")
+    name = known.get(_DEFAULT_TARGETS.get(config.get("task", ""), ""), default) if value is None else value
+    if isinstance(name, str) and name in known.values():
+        return source, LABELS[name]
+    return source, _pixel_classes(value, source)
 
 
-def _labels(value: Any, source: Source, task: Any) -> tuple[str, ...]:
-    """Return the names of labels without pixels: those named, or else those of the task; nothing where it has none."""
-    known = source.reader.LABELS
-    usual = known.get(_TARGET_OF.get(task, ""), "" if source.classes else next(iter(known.values()), ""))
-    name = usual if value is None else value
-    return LABELS[name] if isinstance(name, str) and name in known.values() else ()
-
-
-def _classes(value: Any, source: Source) -> tuple[str, ...]:
+def _pixel_classes(value: Any, source: Source) -> tuple[str, ...]:
     own = source.classes
     if value is not None and not own:
         raise ValueError(f"'classes' is {value!r}, but {source.dataset} has no label masks; leave it out")
     wanted = source.usual_classes if value is None else CLASS_MAPS[_one_of("class map", value, CLASS_MAPS)]
     if own and wanted not in readable_as(own):
+        possible = " or ".join(map(name_of, readable_as(own)))
         raise ValueError(
-            f"'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which cannot be read so; "
-            f"write {' or '.join(map(name_of, readable_as(own)))}"
+            f"'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which is not finer; write {possible}"
         )
     return wanted
 
@@ -311,38 +255,34 @@ def _chosen(key: str, values: list[Any], choices: tuple[str, ...]) -> tuple[str,
 
 
 def _split(value: Mapping[Any, Any], videos: list[str]) -> dict[str, tuple[VideoRange, ...]]:
-    split = {
-        _one_of("split", name, SPLITS): tuple(_video_range(name, item, videos) for item in _video_list(name, listed))
-        for name, listed in value.items()
-    }
+    split = {}
+    for name, items in value.items():
+        _one_of("split", name, SPLITS)
+        if isinstance(items, dict):
+            items = [{video: bounds} for video, bounds in items.items()]
+        if not isinstance(items, list):
+            raise ValueError(f"split {name!r} is {items!r}; write a list of videos, such as [video_1]")
+        split[name] = tuple(_video_range(name, item, videos) for item in items)
     parts = [(name, part) for name, ranges in split.items() for part in ranges]
     for (name, part), (other_name, other) in combinations(parts, 2):
         if part.overlaps(other):
-            where = f"splits {name!r} and {other_name!r}" if name != other_name else f"split {name!r} twice"
-            raise ValueError(f"{part} and {other} share frames, in {where}; give every frame to one split only")
+            splits = f"splits {name!r} and {other_name!r}" if name != other_name else f"split {name!r} twice"
+            raise ValueError(f"{part} and {other} share frames, in {splits}; give every frame to only one split")
     return split
 
 
-def _video_list(split: Any, value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [{video: bounds} for video, bounds in value.items()]
-    if not isinstance(value, list):
-        raise ValueError(f"split {split!r} is {value!r}; write a list of videos, such as [video_1]")
-    return value
-
-
 def _video_range(split: str, item: Any, videos: list[str]) -> VideoRange:
-    what, holds = f"video in split {split!r}", "'root' holds"
+    what, listed = f"video in split {split!r}", "'root' has"
     if not isinstance(item, dict):
-        return VideoRange(_one_of(what, item, videos, listed=holds))
+        return VideoRange(_one_of(what, item, videos, listed=listed))
     if len(item) != 1:
-        raise ValueError(f"split {split!r} holds {item!r}; write one video with its range: OP1: [0, 30]")
+        raise ValueError(f"split {split!r} has {item!r}; write one video with its range: OP1: [0, 30]")
     ((video, bounds),) = item.items()
-    _one_of(what, video, videos, listed=holds)
+    _one_of(what, video, videos, listed=listed)
     whole = isinstance(bounds, list) and len(bounds) == 2 and all(type(bound) is int for bound in bounds)
     if not whole or not 0 <= bounds[0] < bounds[1]:
         raise ValueError(
-            f"split {split!r} gives {video} the range {bounds!r}; write two whole numbers, the first "
-            "frame and the one after the last, such as [0, 30]"
+            f"split {split!r} gives {video} the range {bounds!r}; write two whole numbers, the first frame and the "
+            "frame after the last, such as [0, 30]"
         )
     return VideoRange(video, bounds[0], bounds[1])

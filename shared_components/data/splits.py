@@ -1,7 +1,7 @@
-"""Official splits, few-shot lists and leave-outs of cholecystectomies by video number, and videos seen by weights.
+"""Official splits, few-shot lists and left-out videos of cholecystectomies, and the videos that weights have seen.
 
 Cholec80, CholecT45, CholecT50 and CholecSeg8k use the same numbers for the same operations: video68 is VID68. So do
-PSI-AVA and GraSP. GynSurg's four folds are tables, see `gynsurg_folds`.
+PSI-AVA and GraSP. `gynsurg_folds` reads GynSurg's folds from tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHOLECT45_FOLDS: tuple[tuple[int, ...], ...] = (
 """Official cross-validation (Nwoye and Padoy, arXiv 2204.05235); fold 5 tests in FL-EndoViT."""
 
 CHOLEC80 = {"train": tuple(range(1, 41)), "validation": tuple(range(41, 49)), "test": tuple(range(49, 81))}
-"""40 / 8 / 32, as TeCNO and EndoViT; the captions of FL-EndoViT say 31."""
+"""Split of TeCNO and EndoViT, 40 / 8 / 32; captions of FL-EndoViT have 31."""
 FEW_SHOT: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
     "segmentation": {
         1: ((9,), (28,), (43,)),
@@ -42,41 +42,31 @@ FEW_SHOT: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
         8: ((1, 22, 12, 8, 6, 33, 31, 29), (20, 38, 25, 7, 29, 4, 2, 24), (18, 28, 17, 2, 40, 36, 7, 34)),
     },
 }
-"""Training videos by task and how many there are, three runs each (FL-EndoViT, Table 9). The text calls the lists of
-the runs distinct; they overlap, as those of four videos of phases in video 28."""
+"""Training videos by task and number of videos, for three runs (FL-EndoViT, Table 9). The paper calls the lists of the
+runs distinct, but they overlap: all runs of four videos of phases have video 28."""
 LEFT_OUT = {"segmentation": (12, 17, 27, 52), "triplets": CHOLECT45_FOLDS[4], "phases": tuple(range(41, 81))}
-"""Videos of Cholec80 that pre-training leaves out, by the task that comes after it (EndoViT's three variants)."""
+"""Videos of Cholec80 that pre-training leaves out, by downstream task (EndoViT's three variants)."""
 SEEN = "seen_videos"
-"""In a checkpoint's header: the videos that its weights have seen, by dataset, as JSON."""
+"""Key of a checkpoint's header: the videos that its weights have seen, by data set, as JSON."""
 _SAME = {name: "cholec80" for name in ("cholec80", "cholec80_frames", "cholect45", "cholect50", "cholecseg8k")} | {
-    "psi_ava": "grasp"  # whose cases 1 to 21 are PSI-AVA's
+    "psi_ava": "grasp"  # cases 1 to 21 of GraSP
 }
 
 
 def named(dataset: str, videos: Iterable[int]) -> list[str]:
-    """Return the names that a site.yaml gives cholecystectomies of a dataset."""
+    """Return a data set's names of cholecystectomies."""
     return [f"{'VID' if dataset.startswith('cholect') else 'video'}{video:02d}" for video in videos]
 
 
-def few(videos: Sequence[str], count: int, seed: int, *, dataset: str = "", task: str = "") -> list[str]:
-    """Return some of the videos that a site trains on, in their order.
+def choose_few_videos(videos: Sequence[str], count: int, seed: int, *, dataset: str = "", task: str = "") -> list[str]:
+    """Choose a few of a site's training videos, in their order; ValueError if there are fewer than ``count``.
 
-    Seeds 1 to 3 have FL-EndoViT's videos of runs 1 to 3 (`FEW_SHOT`) where the site trains on all of them. Else the
-    seed ranks videos by the SHA-256 of ``<seed>/<video>``, and the first ones are taken: fewer are among more.
-
-    Args:
-        videos: By name, each once.
-        count: How many, at least 1.
-        dataset: Of the videos; empty: their names say nothing elsewhere, as those of rendered ones.
-        task: One of `FEW_SHOT`; of any other there are no published lists.
-
-    Raises:
-        ValueError: There are fewer videos.
+    For seeds 1 to 3, choose FL-EndoViT's videos of runs 1 to 3 (`FEW_SHOT`) if the site trains on all of them. Else
+    rank videos by the SHA-256 of ``<seed>/<video>``, so a smaller choice is part of a larger choice. An empty
+    ``dataset``, for rendered videos, and other tasks have no published lists.
     """
     if not 1 <= count <= len(videos):
-        raise ValueError(
-            f"trains on {counted(len(videos), 'video')}, and {count} of them are asked for; give it more videos"
-        )
+        raise ValueError(f"trains on {counted(len(videos), 'video')}, and {count} are needed; give it more videos")
     published = FEW_SHOT.get(task, {}).get(count, ()) if _SAME.get(dataset) == "cholec80" else ()
     listed = named(dataset, published[seed - 1]) if 1 <= seed <= len(published) else []
     ranked = sorted(videos, key=lambda video: hashlib.sha256(f"{seed}/{video}".encode()).digest())
@@ -84,78 +74,60 @@ def few(videos: Sequence[str], count: int, seed: int, *, dataset: str = "", task
     return [video for video in videos if video in chosen]
 
 
-def without_tested(videos: Iterable[str], dataset: str, task: str) -> list[str]:
-    """Return a dataset's videos without those that a pre-training before a task leaves out, see `LEFT_OUT`."""
+def remove_test_videos(videos: Iterable[str], dataset: str, task: str) -> list[str]:
+    """Return a data set's videos without the videos that pre-training for a task leaves out, see `LEFT_OUT`."""
     tested = {_key("cholec80", str(number)) for number in LEFT_OUT[task]}
     return [video for video in videos if _key(dataset, video) not in tested]
 
 
-def seen_note(videos: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return what a checkpoint's header says of the videos, by dataset, that its weights have seen."""
+def seen_videos_entry(videos: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return the checkpoint header entry for the videos, by data set, that its weights have seen."""
     return {SEEN: json.dumps({dataset: sorted(names) for dataset, names in sorted(videos.items())})}
 
 
-def refuse_seen(header: Mapping[str, str], dataset: str, videos: Iterable[str], *, start: str) -> None:
-    """Refuse a test whose videos the start has seen; a header that says nothing of videos passes.
-
-    Args:
-        header: of the checkpoint that a training starts from.
-        videos: of the split that is tested on.
-        start: names the checkpoint in the sentence.
-
-    Raises:
-        ValueError: it has seen some, or the header cannot be read.
-    """
+def refuse_seen_videos(header: Mapping[str, str], dataset: str, videos: Iterable[str], *, start: str) -> None:
+    """Raise a ValueError if a checkpoint ``start`` has seen a test video, by its header's `SEEN`, if any."""
     if SEEN not in header:
         return
     try:
-        known = {_key(of, name) for of, names in json.loads(header[SEEN]).items() for name in names}
+        known = {_key(data, name) for data, names in json.loads(header[SEEN]).items() for name in names}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{start}: {SEEN} in its header cannot be read ({error}); make the checkpoint anew") from error
-    seen = [name for name in videos if _key(dataset, name) in known]
-    if seen:
         raise ValueError(
-            f"{start} has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])}); choose a start "
-            "that left them out, or test on others"
+            f"{start}: {SEEN} in its header cannot be read ({error}); make the checkpoint again"
+        ) from error
+    if seen := [name for name in videos if _key(dataset, name) in known]:
+        raise ValueError(
+            f"{start} has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])}); start from "
+            "other weights, or test on other videos"
         )
 
 
-def refuse_test(seen: str, site: Site, *, start: str) -> None:
-    """Refuse a site whose test has whole videos that its start has seen.
+def refuse_seen_test(seen: str, site: Site, *, start: str) -> None:
+    """Raise a ValueError if the weights of a checkpoint ``start`` have seen whole test videos of a site.
 
-    Rendered videos and a hospital's own have names that say nothing elsewhere, and pass, as do parts of a video.
-
-    Args:
-        seen: `SEEN` of the header of the checkpoint that a training starts from; empty: it says nothing.
-        site: has a test, or none.
-        start: names the checkpoint in the sentence.
-
-    Raises:
-        ValueError: as `refuse_seen`.
+    ``seen`` is the value of `SEEN` in the checkpoint's header, or empty. Rendered videos, a hospital's own videos, and
+    parts of videos pass: their names mean nothing elsewhere.
     """
     test = site.split.get("test", ()) if site.public else ()
     whole = [part.video for part in test if not part.start and part.stop is None]
-    refuse_seen({SEEN: seen} if seen else {}, site.dataset, whole, start=start)
+    refuse_seen_videos({SEEN: seen} if seen else {}, site.dataset, whole, start=start)
 
 
-def seen_after(seen: str, site: Site) -> dict[str, str]:
-    """Return what a header says of weights that had ``seen`` videos before a site trained them.
-
-    Its training videos are added, where they are public ones; a hospital's own are not named.
-    """
-    return seen_with(seen, [one for one in (site, site.added) if one is not None and one.public])
+def seen_videos_after_training(seen: str, site: Site) -> dict[str, str]:
+    """Return the header entry of weights after training: ``seen`` and the site's public training videos."""
+    return add_seen_videos(seen, [part for part in (site, site.added) if part is not None and part.public])
 
 
-def seen_with(seen: str, sites: Iterable[Site]) -> dict[str, str]:
-    """Return a header's note of the ``seen`` videos and of all that some sites train on; without any none."""
-    videos: dict[str, set[str]] = {of: set(names) for of, names in json.loads(seen or "{}").items()}
+def add_seen_videos(seen: str, sites: Iterable[Site]) -> dict[str, str]:
+    """Return the header entry for the ``seen`` videos and the training videos of sites; empty without videos."""
+    videos: dict[str, set[str]] = {dataset: set(names) for dataset, names in json.loads(seen or "{}").items()}
     for site in sites:
         videos.setdefault(site.dataset, set()).update(part.video for part in site.split.get("train", ()))
-    return seen_note(videos) if any(videos.values()) else {}
+    return seen_videos_entry(videos) if any(videos.values()) else {}
 
 
 def _key(dataset: str, video: str) -> tuple[str, str]:
-    """Return what is equal for the same operation in all datasets that show it."""
+    """Return a key that is equal for the same operation in all data sets."""
     family = _SAME.get(dataset, dataset)
     numbers = re.findall(r"\d+", video)
     return family, str(int(numbers[0])) if family == "cholec80" and numbers else video

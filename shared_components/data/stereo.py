@@ -1,13 +1,12 @@
 """Depth from a stereo pair, in the steps of OpenCV's manual.
 
-1. Both images are rectified by the calibration (`cv2.stereoRectify` with alpha 0 and equal principal points), so that a
-   point lies in one row of both. Depth, and the left image that it belongs to, are those of the rectified left camera.
-2. Disparity by semi-global matching (Hirschmueller, TPAMI 2008; `cv2.StereoSGBM`) of grey images, blocks of 5 x 5.
-3. The pair is matched the other way round, too: where both answers differ by more than one pixel, as behind an edge,
-   the depth is unknown.
-4. Depth = focal length x baseline / disparity; beyond `NEAREST` to `FARTHEST` it is unknown, 0.
+1. Rectify both images by the calibration (`cv2.stereoRectify`, alpha 0, equal principal points): a point then lies in
+   the same row of both images. Depth and image belong to the rectified left camera.
+2. Compute disparity by semi-global matching (Hirschmueller, TPAMI 2008; `cv2.StereoSGBM`) of grey images, 5 x 5 blocks.
+3. Match in the other direction, too; if the results differ by more than a pixel, depth is unknown.
+4. Depth = focal length x baseline / disparity; outside `NEAREST` to `FARTHEST`, depth is 0, unknown.
 
-A wrong match that both directions agree on stays: this depth is a measurement, not a truth.
+Both directions may agree on a wrong match: this depth is a measurement, not ground truth.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from shared_components.common.drawing.pictures import encoded
 from shared_components.data.files import DataError, Size, depth_values, read_text, refuse_special
 from shared_components.data.readers.stereomis import CALIBRATION, DEPTH, LEFT, StereoMis, is_used, stretches
 
-NEAREST, FARTHEST = 25.0, 250.0  # mm; a file of 16 bits holds less than 256
-_BLOCK, _AGREE = 5, 1.0  # pixels: side of a block; by how much the two directions may differ
-_BASELINES = (1.0, 50.0)  # mm between the eyes of an endoscope; others tell of another unit
-_MOST_BYTES = 1 << 16  # of a calibration
+NEAREST, FARTHEST = 25.0, 250.0  # mm; a 16-bit file ends below 256
+_BLOCK = 5  # pixels: side of a block
+_MAX_DIFFERENCE = 1.0  # pixels between the two directions
+_BASELINES = 1.0, 50.0  # mm between the cameras of an endoscope; other values have another unit
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A stereo camera: matrices (3, 3) and distortions (8,) of the left and the right eye, for images of `size`.
+    """A stereo camera: matrices (3, 3) and distortions (8,) of the left and right camera, for images of `size`.
 
-    A point x (3, 1) of the left camera is `rotation` x + `translation` in the right one, in mm.
+    A point x (3, 1) of the left camera is `rotation` x + `translation` in the right camera, in mm.
     """
 
     size: Size
@@ -46,25 +45,21 @@ class Calibration:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read StereoMIS's StereoCalibration.ini.
-
-    Raises:
-        DataError: it is missing, lacks a number, or the distance of the cameras cannot be millimetres.
-    """
+    """Read StereoMIS's StereoCalibration.ini; DataError if a number is missing or a distance is not in mm."""
     parser = configparser.ConfigParser()
     try:
-        parser.read_string(read_text(path, _MOST_BYTES))
+        parser.read_string(read_text(path, 1 << 16))
         left, right = parser["StereoLeft"], parser["StereoRight"]
         size = int(float(left["res_y"])), int(float(left["res_x"]))
         matrices = _matrix(left), _matrix(right)
-        distortions = _row(left, "kc", 8), _row(right, "kc", 8)
-        rotation, translation = _row(right, "R", 9).reshape(3, 3), _row(right, "T", 3).reshape(3, 1)  # (9,) -> (3, 3)
+        distortions = _numbers(left, "kc", 8), _numbers(right, "kc", 8)
+        rotation = _numbers(right, "R", 9).reshape(3, 3)  # (9,) -> (3, 3)
+        translation = _numbers(right, "T", 3).reshape(3, 1)
     except (OSError, UnicodeDecodeError, configparser.Error, KeyError, ValueError) as error:
         raise DataError(path, f"is no calibration of StereoMIS ({error})", "copy the file again") from error
     distance = float(np.linalg.norm(translation))
     if not _BASELINES[0] <= distance <= _BASELINES[1]:
-        what = f"says that the two cameras are {distance:g} mm apart"
-        raise DataError(path, what, "write T_0 to T_2 in millimetres")
+        raise DataError(path, f"puts the two cameras {distance:g} mm apart", "write T_0 to T_2 in millimetres")
     return Calibration(size, matrices, distortions, rotation, translation)
 
 
@@ -73,7 +68,7 @@ def _matrix(eye: configparser.SectionProxy) -> Array:
     return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
 
 
-def _row(eye: configparser.SectionProxy, name: str, count: int) -> Array:
+def _numbers(eye: configparser.SectionProxy, name: str, count: int) -> Array:
     return np.array([float(eye[f"{name}_{place}"]) for place in range(count)])
 
 
@@ -81,11 +76,7 @@ class StereoCamera:
     """Rectifies pairs of images of one size and measures their depth."""
 
     def __init__(self, calibration: Calibration, size: Size) -> None:
-        """Take images of (height, width); those of another size than the calibration's are scaled ones.
-
-        Raises:
-            ValueError: They have another shape, or the right camera is not to the right of the left one.
-        """
+        """Scale the calibration to images of (height, width); ValueError if it does not fit them."""
         height, width = size
         scale_y, scale_x = height / calibration.size[0], width / calibration.size[1]
         if abs(scale_x / scale_y - 1) > 0.01:
@@ -102,38 +93,36 @@ class StereoCamera:
         self.focal = float(new_left[0, 0])
         self.baseline = -float(new_right[0, 3]) / float(new_right[0, 0])
         if self.baseline <= 0 or new_right[1, 3]:
-            raise ValueError("the right camera is not beside the left one, on its right")
+            raise ValueError("the right camera is not to the right of the left camera")
 
     def rectified(self, left: Array, right: Array) -> tuple[Array, Array]:
         """Rectify a pair of images (H, W, 3)."""
-        first, second = (
+        rectified = [
             cv2.remap(image, *maps, cv2.INTER_LINEAR) for image, maps in zip((left, right), self.maps, strict=True)
-        )
-        return first, second
+        ]
+        return rectified[0], rectified[1]
 
     def depth(self, left: Array, right: Array) -> Array:
-        """Measure the depth of a rectified pair (H, W, 3) as float32 (H, W) in mm, 0 where it is unknown."""
+        """Measure the depth of a rectified pair (H, W, 3) as float32 (H, W) in mm, 0 for unknown."""
         reach = self.focal * self.baseline
-        found = disparity(left, right, most=reach / NEAREST)
-        known = found >= reach / FARTHEST
-        return np.where(known, reach / np.where(known, found, 1.0), 0.0).astype(np.float32)
+        shift = disparity(left, right, most=reach / NEAREST)
+        known = shift >= reach / FARTHEST
+        return np.where(known, reach / np.where(known, shift, 1.0), 0.0).astype(np.float32)
 
 
 def disparity(left: Array, right: Array, *, most: float) -> Array:
-    """Return by how many pixels a point lies further left in the right image: float32 (H, W), 0 where unknown.
+    """Measure how many pixels, at most ``most``, a point lies further left in the right image of a rectified pair.
 
-    Args:
-        left, right: A rectified pair, uint8 (H, W, 3) RGB.
-        most: The largest one that is looked for, in pixels.
+    Images are uint8 (H, W, 3) RGB; the result is float32 (H, W), 0 for unknown.
     """
     grey = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in (left, right)]
     count = 16 * max(1, -(-int(most + 1) // 16))  # OpenCV wants a multiple of 16
     forward = _match(grey[0], grey[1], count)
-    backward = _match(grey[1][:, ::-1], grey[0][:, ::-1], count)[:, ::-1]  # mirrored, the right one is the left one
+    backward = _match(grey[1][:, ::-1], grey[0][:, ::-1], count)[:, ::-1]  # mirrored, the right image is the left image
     W = forward.shape[1]
     columns = np.arange(W)[None] - np.rint(forward).astype(np.int64)
-    there = np.take_along_axis(backward, columns.clip(0, W - 1), axis=1)  # (H, W)
-    agree = (forward > 0) & (columns >= 0) & (np.abs(forward - there) <= _AGREE)
+    matched = np.take_along_axis(backward, columns.clip(0, W - 1), axis=1)  # (H, W)
+    agree = (forward > 0) & (columns >= 0) & (np.abs(forward - matched) <= _MAX_DIFFERENCE)
     return np.where(agree, forward, 0.0).astype(np.float32)
 
 
@@ -143,34 +132,26 @@ def _match(left: Array, right: Array, count: int) -> Array:
         uniquenessRatio=5, speckleWindowSize=100, speckleRange=2, mode=cv2.STEREO_SGBM_MODE_SGBM_3WAY,
     )  # fmt: skip
     sides = [np.ascontiguousarray(np.pad(image, ((0, 0), (count, 0)))) for image in (left, right)]
-    return matcher.compute(*sides)[:, count:].astype(np.float32) / 16  # OpenCV counts in sixteenths
+    return matcher.compute(*sides)[:, count:].astype(np.float32) / 16  # OpenCV returns sixteenths
 
 
 def sequences(root: Path) -> list[Path]:
     """List the folders of StereoMIS's sequences under a root, unpacked or not."""
-    folders = dict.fromkeys(StereoMis().folders(root).values())  # one with two videos once
+    folders = dict.fromkeys(StereoMis().folders(root).values())  # a folder with two videos once
     return [path for path in folders if (path / CALIBRATION).is_file()]
 
 
 def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[int, float]:
-    """Write the rectified left image and the depth of every n-th frame of one sequence's video.
+    """Write the rectified left image and the depth of every n-th frame of a sequence's video; keep existing files.
 
-    The video has the left image above the right one; it is decoded from its start. Files that exist are kept. Frames
-    outside the stretches of the sequence's tables are not written.
-
-    Args:
-        size: (height, width) that both images are shrunk to first; None: as they are.
-
-    Returns:
-        The frames that were written, and the video's frames per second.
-
-    Raises:
-        DataError: the video or the calibration is missing, damaged, or does not fit the other.
+    The video has the left image above the right image. Frames outside the stretches of the sequence's tables are
+    skipped. ``size`` is the (height, width) to shrink both images to. Return the number of written frames and the
+    video's frames per second. DataError for a missing or damaged file, or files that do not fit each other.
     """
     calibration, wanted = read_calibration(folder / CALIBRATION), stretches(folder)
     videos = sorted(path for path in folder.glob("*.mp4") if not path.name.startswith("."))
     if len(videos) != 1:
-        raise DataError(folder, f"holds {len(videos)} .mp4 files", "put the one video of the sequence there")
+        raise DataError(folder, f"has {len(videos)} .mp4 files", "put the one video of the sequence there")
     refuse_special(videos[0])
     capture, written, camera = cv2.VideoCapture(str(videos[0])), 0, None
     try:
@@ -179,9 +160,12 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
             files = [folder / below / f"{number:06d}.png" for below in (LEFT, DEPTH)]
             is_read = number % every == 0 and is_used(number, wanted)
             if is_read and not all(file.is_file() for file in files):
-                left, right = _pair(capture, videos[0], size)
+                left, right = _read_pair(capture, videos[0], size)
                 camera = camera or _camera(calibration, folder, left)
-                _write(files, camera, left, right)
+                left, right = camera.rectified(left, right)
+                for file, picture in zip(files, (left, depth_values(camera.depth(left, right))), strict=True):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    write_bytes(file, encoded(picture, ".png"))
                 written += 1
             number += 1
         rate = float(capture.get(cv2.CAP_PROP_FPS))
@@ -192,7 +176,7 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
     return written, rate
 
 
-def _pair(capture: cv2.VideoCapture, video: Path, size: Size | None) -> tuple[Array, Array]:
+def _read_pair(capture: cv2.VideoCapture, video: Path, size: Size | None) -> tuple[Array, Array]:
     decoded, both = capture.retrieve()
     if not decoded or len(both) % 2:
         raise DataError(video, "cannot be decoded as two images, one above the other", "copy it again")
@@ -208,10 +192,3 @@ def _camera(calibration: Calibration, folder: Path, image: Array) -> StereoCamer
         return StereoCamera(calibration, image.shape[:2])
     except ValueError as error:
         raise DataError(folder / CALIBRATION, f"does not fit ({error})", "copy video and calibration again") from error
-
-
-def _write(files: list[Path], camera: StereoCamera, left: Array, right: Array) -> None:
-    left, right = camera.rectified(left, right)
-    for file, picture in zip(files, (left, depth_values(camera.depth(left, right))), strict=True):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(file, encoded(picture, ".png"))

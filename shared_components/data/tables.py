@@ -1,4 +1,4 @@
-"""Read labels from tables, each table once; a row's address is a path below its file: video01-phase.txt/000025."""
+"""Read tables of labels, each table once; the address of a row is a path: video01-phase.txt/000025."""
 
 from __future__ import annotations
 
@@ -12,82 +12,67 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.counted import counted
-from shared_components.data.files import MISSING, DataError, read_text
+from shared_components.data.files import MISSING, DataError, read_text, reading
 
-MOST_BYTES = 64 << 20
-"""Of a table; Cholec80's longest, a row for each 25th of a second, has 3 MB."""
-Rows = Mapping[int, tuple[int, ...]]
-"""The whole numbers of each row, by its frame's number."""
+_MAX_BYTES = 64 << 20  # the longest table of Cholec80, 25 rows per second, has 3 MB
+Rows = Mapping[int, tuple[int, ...]]  # whole numbers of each row, by frame number
 
 
 def row(file: Path, key: int | str) -> tuple[Path, ...]:
-    """Return the address of a row, of a frame's number or of another key."""
+    """Return the address of a row by its frame number or another key."""
     return (file / (f"{key:06d}" if isinstance(key, int) else key),)
 
 
 def numbered_rows(file: Path, *, columns: tuple[int, ...], what: str) -> Rows:
-    """Read rows of whole numbers, commas between them, that begin with the frame's number; there is no header.
+    """Read comma-separated rows of whole numbers that begin with the frame number, without a header.
 
-    Args:
-        columns: how many numbers a row may have beside the frame's; all rows have the same.
-        what: such rows in words, with the version of the data set, for their refusal.
-
-    Raises:
-        DataError: the file is missing, or a row is not so, or a frame has two.
+    ``columns`` are the permitted numbers of values after the frame number; ``what`` is such a row in words, for error
+    messages. DataError if the file is missing, a row has another form, or a frame has two rows.
     """
     return _numbered(file, changed(file), columns, what)
 
 
 @lru_cache(maxsize=512)
 def _numbered(file: Path, stamp: int, columns: tuple[int, ...], what: str) -> Rows:
-    found: dict[int, tuple[int, ...]] = {}
+    rows: dict[int, tuple[int, ...]] = {}
     for line, text in enumerate(_text(file).splitlines(), start=1):
         if not text.strip():
             continue
         try:
             number, *values = (int(value) for value in text.split(","))
         except ValueError:
-            raise DataError(file, f"holds no whole numbers in line {line} ({text[:40]!r})", "copy it again") from None
+            raise DataError(file, f"has no whole numbers in line {line} ({text[:40]!r})", "copy it again") from None
         if len(values) not in columns:
-            raise DataError(
-                file, f"has {counted(len(values), 'label')} in line {line}, not {what}", "copy that version's files"
-            )
-        if number in found:
+            labels = f"has {counted(len(values), 'label')} in line {line}, not {what}"
+            raise DataError(file, labels, "copy that version's files")
+        if number in rows:
             raise DataError(file, f"has frame {number} twice", "copy it again")
-        found[number] = tuple(values)
-    return found
+        rows[number] = tuple(values)
+    return rows
 
 
 def records(file: Path, *, columns: tuple[str, ...], separator: str = ",") -> tuple[Mapping[str, str], ...]:
-    """Read a table with a header that has these columns, and may have more.
-
-    Raises:
-        DataError: the file or a column is missing.
-    """
+    """Read a table whose header has these columns, and maybe more; DataError if the file or a column is missing."""
     return _records(file, changed(file), columns, separator)
 
 
-@lru_cache(maxsize=4)  # who reads long ones keeps what it makes of them
+@lru_cache(maxsize=4)  # readers cache what they make of long tables
 def _records(file: Path, stamp: int, columns: tuple[str, ...], separator: str) -> tuple[Mapping[str, str], ...]:
     reader = csv.DictReader(_text(file).lstrip("\ufeff").splitlines(), delimiter=separator)
     try:
         names, rows = [name.strip() for name in reader.fieldnames or ()], list(reader)
-    except csv.Error as error:  # such as a quote that nothing closes
+    except csv.Error as error:  # such as an open quote
         raise DataError(file, f"is no table ({error}, line {reader.line_num})", "copy it again") from error
     for column in columns:
         if column not in names:
-            raise DataError(file, f"has no column {column!r}, but {', '.join(names) or 'none'}", "copy it again")
+            raise DataError(file, f"has no column {column!r}, only {', '.join(names) or 'none'}", "copy it again")
     return tuple(
-        {key.strip(): (value or "").strip() for key, value in one.items() if isinstance(key, str)} for one in rows
+        {key.strip(): (value or "").strip() for key, value in record.items() if isinstance(key, str)} for record in rows
     )
 
 
 def read_json(file: Path) -> Any:
-    """Read a JSON file once.
-
-    Raises:
-        DataError: it is missing or is none.
-    """
+    """Read a JSON file once; DataError if it is missing or invalid."""
     return _json(file, changed(file))
 
 
@@ -99,53 +84,33 @@ def _json(file: Path, stamp: int) -> Any:
         raise DataError(file, f"is no JSON ({error})", "copy it again") from error
 
 
-def of_row(found: Mapping[int, Any], address: Path, video: str = "the video") -> Any:
-    """Return what a table has of the frame that an address names.
-
-    Raises:
-        DataError: it has no such row.
-    """
+def find_row(rows: Mapping[int, Any], address: Path, video: str = "the video") -> Any:
+    """Return the row at an address; DataError if the table has no such row."""
     number = int(address.name)
-    if number not in found:
-        what = f"has no row of frame {number}, but {counted(len(found), 'row')}"
+    if number not in rows:
+        what = f"has no row of frame {number}, but {counted(len(rows), 'row')}"
         raise DataError(address.parent, what, f"complete it, or take the frame out of {video}")
-    return found[number]
+    return rows[number]
 
 
-def zeros_and_ones(values: tuple[int, ...], address: Path) -> np.ndarray:
-    """Return a row as uint8 (N,).
-
-    Raises:
-        DataError: it holds another number.
-    """
+def binary_row(values: tuple[int, ...], address: Path) -> np.ndarray:
+    """Convert a row to uint8 (N,); DataError for a number other than 0 and 1."""
     if other := sorted(set(values) - {0, 1}):
-        raise DataError(
-            address.parent, f"holds {other[:8]} at {address.name}, where 0 and 1 are expected", "copy it again"
-        )
+        raise DataError(address.parent, f"has {other[:8]} at {address.name} instead of 0 and 1", "copy it again")
     return np.array(values, np.uint8)
 
 
-def number_of_one(values: tuple[int, ...], address: Path, count: int) -> np.ndarray:
-    """Return a class as int64 (): the one number of a row, or the place of its only 1.
-
-    Raises:
-        DataError: there are several or none, or it is none of `count` classes.
-    """
+def class_of_row(values: tuple[int, ...], address: Path, count: int) -> np.ndarray:
+    """Convert a row to a class below ``count``, int64 (): its single number, or the place of its single 1."""
     places = list(values) if len(values) == 1 else [place for place, value in enumerate(values) if value == 1]
     if len(places) != 1 or not 0 <= places[0] < count:
-        what = (
-            f"names {len(places)} classes at {address.name} ({places[:8]}), where one of 0 to {count - 1} is expected"
-        )
+        what = f"names {len(places)} classes at {address.name} ({places[:8]}) instead of one from 0 to {count - 1}"
         raise DataError(address.parent, what, "correct the row")
     return np.array(places[0], np.int64)
 
 
 def changed(file: Path) -> int:
-    """Return when a file was written, in ns.
-
-    Raises:
-        DataError: it is missing.
-    """
+    """Return the modification time of a file in ns; DataError if it is missing."""
     try:
         return file.stat().st_mtime_ns
     except OSError:
@@ -153,7 +118,5 @@ def changed(file: Path) -> int:
 
 
 def _text(file: Path) -> str:
-    try:
-        return read_text(file, MOST_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(file, f"cannot be read ({error})", "copy it again") from error
+    with reading(file, "cannot be read ({})", "copy it again", UnicodeDecodeError):
+        return read_text(file, _MAX_BYTES)

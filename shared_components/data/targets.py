@@ -14,43 +14,29 @@ import numpy as np
 from shared_components.data.files import DataError
 
 DIMENSIONS = {"map": 2, "vector": 1, "scalar": 0}
-"""Of a frame's target, by its form."""
 _EXPECTED = {"map": "a map (H, W)", "vector": "a vector (N,)", "scalar": "one number"}
 FORMS: dict[str, str] = {
-    "label": "map",
-    "depth": "map",
-    "triplets": "vector",
-    "instruments": "vector",
-    "verbs": "vector",
-    "anatomy": "vector",
-    "tools": "vector",
-    "phase": "scalar",
-    "action": "scalar",
-    "bleeding": "scalar",
-    "smoke": "scalar",
-    "grade": "scalar",
+    **dict.fromkeys(("label", "depth"), "map"),
+    **dict.fromkeys(("triplets", "instruments", "verbs", "anatomy", "tools"), "vector"),  # uint8 0 or 1
+    **dict.fromkeys(("phase", "action", "bleeding", "smoke", "grade"), "scalar"),  # int64 ids
 }
-"""Of every target that a reader may give; vectors are uint8 0 or 1, scalars int64 ids."""
+"""Form of each target that a reader may give."""
 
 
 def form_of(name: str) -> str:
-    """Return a target's form.
-
-    Raises:
-        ValueError: the target has none.
-    """
+    """Return a target's form; ValueError for an unknown target."""
     if name not in FORMS:
-        raise ValueError(f"target {name!r} has no form; write map, vector or scalar for it in data/targets.py, FORMS")
+        raise ValueError(f"target {name!r} has no form; add it to FORMS in data/targets.py")
     return FORMS[name]
 
 
 def is_map(name: str) -> bool:
-    """Say whether a target has pixels."""
+    """Return whether a target has pixels."""
     return form_of(name) == "map"
 
 
 def refuse_other_form(name: str, target: np.ndarray, file: Path) -> None:
-    """Raise a DataError, of a file, where one frame's target has not the form of its name."""
+    """Raise a DataError for the file if a frame's target has another form than its name."""
     form = form_of(name)
     if target.ndim != DIMENSIONS[form]:
         what = f"gives {name!r} of shape {target.shape}, which is no {form}: {_EXPECTED[form]}"
@@ -63,10 +49,10 @@ def maps_of(targets: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def of_last_frame(name: str, target: np.ndarray) -> np.ndarray:
-    """Return the last frame's of a target that one frame or all frames have."""
+    """Return the last frame's part of a target of one frame or of all frames."""
     return target[-1] if target.ndim > DIMENSIONS[form_of(name)] else target
 
 
 def over_time(targets: Sequence[np.ndarray]) -> np.ndarray:
-    """Join a target of T frames, each (...), to (T, ...); one frame's stays as it is."""
+    """Stack a target of T frames, each (...), to (T, ...); a single frame's target stays as it is."""
     return targets[0] if len(targets) == 1 else np.stack(targets)

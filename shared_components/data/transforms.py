@@ -1,8 +1,7 @@
-"""Resize and augment the frames of a sample and its targets together, and change the frames' colours.
+"""Resize and augment the frames and targets of a sample together, and change the frames' colours.
 
-An augmentation is sampled first, from an explicit generator, and applied afterwards: the same numbers give
-the same pixels in every process, and what was drawn does not depend on what the pixels hold. Colours and
-sharpness change so that a network cannot rely on one camera's. At strength 0 no colour changes and nothing is drawn.
+An augmentation is sampled first, from an explicit generator, and then applied. Equal draws give equal pixels in every
+process, and the draws do not depend on the pixels. Colour changes keep a network from relying on one camera's colours.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ import torch
 
 from shared_components.data.targets import is_map
 
-SMALLEST_SCALE, LARGEST_SCALE = 0.5, 2.0
-DEPTH = "depth"  # the target that is a distance
+_JPEG_QUALITY = 95, 20  # at strength 0 and 1
+_LUMA = np.array([0.299, 0.587, 0.114])
+_BANK_SIZE = 1 << 21  # normal random numbers from which all noise is cut
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Flips, a new width in pixels, and where the crop lies in the scaled frame, as shares of the room."""
+    """Flips, new width in pixels, and position of the crop in the scaled frame, as shares of the free room."""
 
     flip_horizontal: bool
     flip_vertical: bool
@@ -35,10 +35,7 @@ class Augmentation:
 
 
 def resize_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Resize uint8 (H, W, 3) to uint8 (height, width, 3).
-
-    Bilinear, over the area of the new pixel where it shrinks; without the area, thin instruments would alias.
-    """
+    """Resize uint8 (H, W, 3) to uint8 (height, width, 3): bilinear, or by area if it shrinks, against aliasing."""
     H, W = image.shape[:2]
     if (H, W) == (height, width):
         return image
@@ -47,34 +44,28 @@ def resize_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def resize_target(target: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Resize ids or depth (..., H, W) to (..., height, width) by the nearest pixel's centre: no value is made up.
-
-    OpenCV's plain nearest takes the pixel's corner, which moves a target against its image.
-
-    Raises:
-        ValueError: it is a vector or a scalar, which has no pixels.
-    """
+    """Resize ids or depth (..., H, W) to (..., height, width) by the nearest pixel; ValueError for no map."""
     if target.ndim < 2:
-        raise ValueError(f"a target of shape {target.shape} is no map, and has no size; resize maps (..., H, W) alone")
+        raise ValueError(f"a target of shape {target.shape} is no map and has no size; resize only maps (..., H, W)")
     if target.shape[-2:] == (height, width):
         return target
-    return _each(target, lambda one: cv2.resize(one, (width, height), interpolation=cv2.INTER_NEAREST_EXACT))
+    # INTER_NEAREST would take the corner of a pixel, which shifts a target against its image
+    return _each(target, lambda frame: cv2.resize(frame, (width, height), interpolation=cv2.INTER_NEAREST_EXACT))
 
 
 def sample_augmentation(
     generator: torch.Generator,
     *,
     width: int,
-    smallest: float = SMALLEST_SCALE,
-    largest: float = LARGEST_SCALE,
+    smallest: float = 0.5,
+    largest: float = 2.0,
     flips: bool = True,
     crops: bool = True,
 ) -> Augmentation:
-    """Draw one sample's augmentation, as the released PFedSIS does.
+    """Draw a sample's augmentation, as the released PFedSIS code does.
 
-    Each flip with probability 0.5; a whole new width, uniform from half to twice `width` (pixels, before and after) or
-    between other ends; a uniform crop. Without `flips`, or without `crops`, which keep frames whole, the rest is drawn
-    alike.
+    Each flip has probability 0.5. The new width in pixels is uniform from `smallest` to `largest` times `width`, and
+    the crop is uniform. Without `flips` or `crops`, which keep frames whole, the other draws stay equal.
     """
     flip_horizontal, flip_vertical, left, top = torch.rand(4, generator=generator).tolist()
     low, high = int(width * smallest), int(width * largest)
@@ -84,79 +75,64 @@ def sample_augmentation(
 
 
 def sample_turn(generator: torch.Generator, most: float) -> float:
-    """Draw the degrees that a sample is turned by, uniform from `-most` to `most`; 0 draws nothing."""
+    """Draw a rotation in degrees, uniform from `-most` to `most`; 0 draws nothing."""
     return 0.0 if most == 0 else float(2 * torch.rand((), generator=generator) - 1) * most
 
 
 def turn(
     images: np.ndarray, targets: Mapping[str, np.ndarray], degrees: float
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Turn all frames and targets of a sample around the middle, counter-clockwise, keeping their size.
+    """Rotate all frames, uint8 (T, H, W, 3), and maps, (H, W) or (T, H, W), counter-clockwise around the centre.
 
-    Images are uint8 (T, H, W, 3), maps (H, W) or (T, H, W); other targets stay. Outside the frame are zeros. 0 degrees
-    returns what was given.
+    The size stays; the outside becomes zero. 0 degrees returns the arguments.
     """
     if degrees == 0:
         return images, dict(targets)
     _, H, W, _ = images.shape
     matrix = cv2.getRotationMatrix2D(((W - 1) / 2, (H - 1) / 2), degrees, 1.0)
     frames = [cv2.warpAffine(image, matrix, (W, H), flags=cv2.INTER_LINEAR) for image in images]
-
-    def turned(target: np.ndarray) -> np.ndarray:
-        return cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST)
-
-    return stacked(frames), _maps_changed(targets, turned)
+    return stack_frames(frames), _change_maps(
+        targets, lambda target: cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST)
+    )
 
 
 def augment(
     images: np.ndarray, targets: Mapping[str, np.ndarray], augmentation: Augmentation
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Flip, scale and crop all frames and targets of a sample alike, keeping their size.
+    """Flip, scale and crop all frames and targets of a sample alike; their size stays.
 
-    A frame that becomes smaller is padded with zeros at the right and the bottom, as in the released PFedSIS. What is
-    shown s times as large stands at 1/s of its distance, so depth is divided by s (Eigen et al., NeurIPS 2014, 4.2);
-    0, unknown, stays 0. Resizing to the network's input is no zoom: it keeps the field of view, and depth as it is.
-
-    Args:
-        images: uint8 (T, H, W, 3).
-        targets: maps (H, W) or (T, H, W), "depth" in mm; vectors and scalars stay as they are.
+    A frame that shrinks is padded with zeros at the right and the bottom, as in the released PFedSIS code. A zoom by s
+    divides depth by s (Eigen et al., NeurIPS 2014, 4.2); 0, unknown, stays 0. Resizing to the network's input is no
+    zoom: the field of view and the depth stay. Images are uint8 (T, H, W, 3), maps (H, W) or (T, H, W), depth in mm.
     """
     _, H, W, _ = images.shape
     height = int(H * augmentation.width / W + 0.5)
     frames = [_place(image, augmentation, height, resize_image) for image in images]
-
-    def placed(target: np.ndarray) -> np.ndarray:
-        return _place(target, augmentation, height, resize_target)
-
-    moved = _maps_changed(targets, placed)
-    if DEPTH in moved:
-        moved[DEPTH] = moved[DEPTH] / np.float32(augmentation.width / W)
-    return stacked(frames), moved
+    moved = _change_maps(targets, lambda target: _place(target, augmentation, height, resize_target))
+    if "depth" in moved:
+        moved["depth"] = moved["depth"] / np.float32(augmentation.width / W)
+    return stack_frames(frames), moved
 
 
-def _maps_changed(
+def _change_maps(
     targets: Mapping[str, np.ndarray], change: Callable[[np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Change every map, frame by frame; targets of another form stay."""
+    """Change every map, frame by frame; other targets stay."""
     return {name: _each(target, change) if is_map(name) else target for name, target in targets.items()}
 
 
 def _each(target: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Change a target (H, W), or that of each frame of (T, H, W)."""
-    return change(target) if target.ndim == 2 else np.stack([change(one) for one in target])
+    """Change a target (H, W), or each frame of (T, H, W)."""
+    return change(target) if target.ndim == 2 else np.stack([change(frame) for frame in target])
 
 
-def stacked(frames: Sequence[np.ndarray]) -> np.ndarray:
-    """Turn T frames (H, W, 3) into (T, H, W, 3), without a copy where there is one frame."""
+def stack_frames(frames: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack T frames (H, W, 3) to (T, H, W, 3); a single frame is not copied."""
     return frames[0][None] if len(frames) == 1 else np.stack(frames)
 
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Turn a sample's arrays, uint8 (T, H, W, 3) and targets of any form, into tensors of their own memory, by name.
-
-    Returns:
-        "image": uint8 (3, H, W), or (T, 3, H, W) where there are several frames; and the targets.
-    """
+    """Copy images, uint8 (T, H, W, 3), to "image", uint8 (T, 3, H, W) or (3, H, W), and targets to tensors."""
     channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))  # (T, H, W, 3) -> (T, 3, H, W)
     image = torch.from_numpy(channels_first)
     own = {name: torch.from_numpy(np.array(target)) for name, target in targets.items()}
@@ -166,64 +142,42 @@ def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[st
 def _place(
     array: np.ndarray, augmentation: Augmentation, height: int, resize: Callable[[np.ndarray, int, int], np.ndarray]
 ) -> np.ndarray:
-    """Flip one array (H, W, ...), scale it to `height` and the augmentation's width, and crop it to (H, W)."""
+    """Flip an array (H, W, ...), scale it to `height` and the augmentation's width, and crop or pad it to (H, W)."""
     H, W = array.shape[:2]
     flips = (
         slice(None, None, -1 if augmentation.flip_vertical else 1),
         slice(None, None, -1 if augmentation.flip_horizontal else 1),
     )
     scaled = resize(np.ascontiguousarray(array[flips]), height, augmentation.width)
-    top, left = _offset(augmentation.top, height - H), _offset(augmentation.left, augmentation.width - W)
-    return _pad(scaled[top : top + H, left : left + W], H, W)
-
-
-def _offset(share: float, room: int) -> int:
-    """Place a crop: share 0 to 1 (exclusive) of the whole offsets 0 to `room`; 0 where there is no room."""
-    return int(share * (room + 1)) if room > 0 else 0
-
-
-def _pad(array: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Fill up an array at the bottom and the right with zeros."""
-    if array.shape[:2] == (height, width):
-        return array
-    padded = np.zeros((height, width, *array.shape[2:]), dtype=array.dtype)
-    padded[: array.shape[0], : array.shape[1]] = array
+    rooms = (augmentation.top, height - H), (augmentation.left, augmentation.width - W)
+    top, left = (int(share * (room + 1)) if room > 0 else 0 for share, room in rooms)
+    cropped = scaled[top : top + H, left : left + W]
+    if cropped.shape[:2] == (H, W):
+        return cropped
+    padded = np.zeros((H, W, *cropped.shape[2:]), dtype=cropped.dtype)
+    padded[: cropped.shape[0], : cropped.shape[1]] = cropped
     return padded
 
 
-HUE = math.pi / 2  # the largest turn, either way
-BLUR = 1.5  # pixels: the largest sigma
-NOISE = 12.0  # grey levels: the largest sigma
-BEST, WORST = 95, 20  # quality of JPEG
-_LUMA = np.array([0.299, 0.587, 0.114])
-_BANK = 1 << 21  # normal numbers that all noise is cut from
+# ---- colours
 
 
 @dataclass(frozen=True)
 class Colours:
-    """What is done to the frames of one sample, in this order; the defaults do nothing.
+    """Changes of a sample's frames, in this order; the defaults change nothing."""
 
-    Attributes:
-        blur: sigma in pixels.
-        hue: radians that colours are turned by around grey; `saturation`: factor, 0 is grey-scale.
-        gains: factor of each channel, red first; `gamma`, `contrast` (around mid-grey), `brightness` (added).
-        veil, haze: brightness of a veil, and how much of the frame it covers, both of 0..1.
-        noise: sigma in grey levels; `grain`: which noise.
-        quality: of JPEG; 0: not compressed.
-    """
-
-    blur: float = 0.0
-    hue: float = 0.0
-    saturation: float = 1.0
-    gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    blur: float = 0.0  # sigma in pixels
+    hue: float = 0.0  # rotation of colours around grey, in radians
+    saturation: float = 1.0  # factor; 0 is grey-scale
+    gains: tuple[float, float, float] = (1.0, 1.0, 1.0)  # factor of each channel, red first
     gamma: float = 1.0
-    contrast: float = 1.0
-    brightness: float = 0.0
-    veil: float = 0.0
-    haze: float = 0.0
-    noise: float = 0.0
-    grain: int = 0
-    quality: int = 0
+    contrast: float = 1.0  # factor around mid-grey
+    brightness: float = 0.0  # added value
+    veil: float = 0.0  # brightness of a veil, 0 to 1
+    haze: float = 0.0  # opacity of the veil, 0 to 1
+    noise: float = 0.0  # sigma in grey levels
+    grain: int = 0  # place of the noise in the bank
+    quality: int = 0  # of JPEG; 0: no compression
 
 
 UNCHANGED = Colours()
@@ -231,54 +185,50 @@ _CHANCES = {
     "blur": 0.3, "hue": 0.5, "saturation": 0.6, "gains": 0.6, "gamma": 0.5, "contrast": 0.5,
     "brightness": 0.5, "haze": 0.2, "noise": 0.4, "quality": 0.3,
 }  # fmt: skip
-_GREY = 0.08  # chance of no colour at all, at strength 1
+_GREY_CHANCE = 0.08  # for no colour at all, at strength 1
 
 
 def sample_colours(generator: torch.Generator, strength: float) -> Colours:
-    """Draw one sample's changes; each is drawn with a chance of its own, and reaches as far as the strength says.
+    """Draw a sample's colour changes, each with its own probability.
 
-    Args:
-        strength: from 0 (nothing is drawn) to 1: channels 0.7 to 1.4 times, hue turned by up to 90 degrees,
-            saturation 0 to 1.6, gamma 0.5 to 2, blur up to 1.5 pixels, noise up to 12 grey levels, JPEG down to 20.
+    ``strength`` limits their size. 0 draws nothing; 1 draws gains 0.7 to 1.4, hue up to 90 degrees, saturation 0 to
+    1.6, gamma 0.5 to 2, blur up to 1.5 pixels, noise up to 12 grey levels, and JPEG quality down to 20.
     """
     if strength == 0:
         return UNCHANGED
     happens = dict(zip(_CHANCES, torch.rand(len(_CHANCES), generator=generator).tolist(), strict=True))
-    drawn = _amounts(torch.rand(15, generator=generator).tolist(), strength)
-    kept = {name: drawn[name] for name, chance in _CHANCES.items() if happens[name] < chance}
-    if "haze" in kept:
-        kept["veil"] = drawn["veil"]
-    if "noise" in kept:
-        kept["grain"] = drawn["grain"]
-    if drawn["grey"] < _GREY * strength:
-        kept["saturation"] = 0.0
-    return Colours(**kept)
+    amounts = _amounts(torch.rand(15, generator=generator).tolist(), strength)
+    changes = {name: amounts[name] for name, chance in _CHANCES.items() if happens[name] < chance}
+    changes |= {name: amounts[name] for change, name in (("haze", "veil"), ("noise", "grain")) if change in changes}
+    if amounts["grey"] < _GREY_CHANCE * strength:
+        changes["saturation"] = 0.0
+    return Colours(**changes)
 
 
 def change_colours(images: np.ndarray, drawn: Colours) -> np.ndarray:
-    """Apply what was drawn to uint8 RGB frames (T, H, W, 3), all alike; without a change they are returned as given."""
+    """Change uint8 RGB frames (T, H, W, 3) alike; without a change, return them as they are."""
     if drawn == UNCHANGED:
         return images
     return np.stack([_change(image, drawn) for image in images])
 
 
 def _amounts(u: list[float], strength: float) -> dict[str, Any]:
-    """Turn uniform numbers of [0, 1) into how far each change goes."""
+    """Convert uniform numbers in [0, 1) to the size of each change."""
     signed = [strength * (2 * x - 1) for x in u]
-    saturation = signed[2] * (0.6 if signed[2] > 0 else 1.0)
+    best, worst = _JPEG_QUALITY
     return {
-        "blur": BLUR * strength * u[0],
-        "hue": HUE * signed[1],
-        "saturation": 1 + saturation,
+        "blur": 1.5 * strength * u[0],
+        "hue": math.pi / 2 * signed[1],
+        "saturation": 1 + signed[2] * (0.6 if signed[2] > 0 else 1.0),
         "gains": tuple(1.4**x for x in signed[3:6]),
         "gamma": 2 ** signed[6],
         "contrast": 1 + 0.5 * signed[7],
         "brightness": 0.2 * signed[8],
         "haze": 0.5 * strength * u[9],
         "veil": 0.5 + 0.5 * u[10],
-        "noise": NOISE * strength * u[11],
-        "grain": int(u[14] * (_BANK // 2)),
-        "quality": round(BEST - (BEST - WORST) * strength * u[12]),
+        "noise": 12.0 * strength * u[11],
+        "grain": int(u[14] * (_BANK_SIZE // 2)),
+        "quality": round(best - (best - worst) * strength * u[12]),
         "grey": u[13],
     }
 
@@ -287,29 +237,29 @@ def _change(image: np.ndarray, drawn: Colours) -> np.ndarray:
     if drawn.blur > 0:
         image = cv2.GaussianBlur(image, (0, 0), drawn.blur)
     if drawn.hue or drawn.saturation != 1:
-        image = cv2.transform(image, _turn(drawn.hue, drawn.saturation))
+        image = cv2.transform(image, _hue_matrix(drawn.hue, drawn.saturation))
     if (table := _table(drawn)) is not None:
         image = cv2.LUT(image, table)
     if drawn.noise > 0:
-        image = cv2.addWeighted(image, 1.0, _grain(image.shape, drawn.grain), drawn.noise, 0.0, dtype=cv2.CV_8U)
+        image = cv2.addWeighted(image, 1.0, _noise(image.shape, drawn.grain), drawn.noise, 0.0, dtype=cv2.CV_8U)
     if drawn.quality:
         _, coded = cv2.imencode(".jpg", image, (cv2.IMWRITE_JPEG_QUALITY, drawn.quality))
         return np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR))
     return image
 
 
-def _turn(hue: float, saturation: float) -> np.ndarray:
-    """Return the (3, 3) matrix that turns colours around grey, scales them, and keeps the luma."""
+def _hue_matrix(hue: float, saturation: float) -> np.ndarray:
+    """Return the (3, 3) matrix that rotates colours around grey, scales them, and keeps the luma."""
     k = 1 / math.sqrt(3)
     cross = k * np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
     about = np.cos(hue) * np.eye(3) + np.sin(hue) * cross + (1 - np.cos(hue)) * np.full((3, 3), 1 / 3)
     luma = np.tile(_LUMA, (3, 1))
-    colour = about - np.tile(_LUMA @ about, (3, 1))  # what is left of a turned colour without its luma
+    colour = about - np.tile(_LUMA @ about, (3, 1))  # a rotated colour minus its luma
     return (luma + saturation * colour).astype(np.float32)
 
 
 def _table(drawn: Colours) -> np.ndarray | None:
-    """Return gains, gamma, contrast, brightness and haze as one table (1, 256, 3); None where they change nothing."""
+    """Return gains, gamma, contrast, brightness and haze as one table (1, 256, 3); None if they change nothing."""
     points = (drawn.gains, drawn.gamma, drawn.contrast, drawn.brightness, drawn.haze)
     if points == ((1.0, 1.0, 1.0), 1.0, 1.0, 0.0, 0.0):
         return None
@@ -320,16 +270,14 @@ def _table(drawn: Colours) -> np.ndarray | None:
     return np.rint(values.clip(0, 1) * 255).astype(np.uint8)[None]
 
 
-def _grain(shape: tuple[int, ...], start: int) -> np.ndarray:
+def _noise(shape: tuple[int, ...], start: int) -> np.ndarray:
     """Cut float32 normal noise of a shape out of the bank."""
-    count = math.prod(shape)
-    bank = _bank()
+    count, bank = math.prod(shape), _noise_bank()
     if start + count > len(bank):
         start = start % max(len(bank) - count, 1)
-    cut = bank[start : start + count]
-    return (cut if len(cut) == count else np.resize(cut, count)).reshape(shape)
+    return np.resize(bank[start : start + count], count).reshape(shape)
 
 
 @lru_cache(maxsize=1)
-def _bank() -> np.ndarray:
-    return np.random.Generator(np.random.PCG64(0)).standard_normal(_BANK, dtype=np.float32)
+def _noise_bank() -> np.ndarray:
+    return np.random.Generator(np.random.PCG64(0)).standard_normal(_BANK_SIZE, dtype=np.float32)

@@ -1,11 +1,12 @@
 """The 100 action triplets of CholecT45 and CholecT50 (Nwoye et al., Medical Image Analysis 2022) and their components.
 
-Classes of a site with triplets are named "instrument/verb/target". The data set's own names contain commas, which
-separate the classes of a checkpoint. A site may name other triplets in the same form.
+Classes of triplets are named "instrument/verb/target", also for a site's own triplets: the original names have commas,
+which separate the classes of a checkpoint.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 INSTRUMENTS = ("grasper", "bipolar", "hook", "scissors", "clipper", "irrigator")
@@ -15,63 +16,31 @@ TARGETS = (
     "abdominal_wall_cavity", "liver", "adhesion", "omentum", "peritoneum", "gut", "specimen_bag", "null_target",
 )  # fmt: skip
 
-# instrument and verb by their numbers: the targets of the next triplets, in the order of the triplets' ids
+# "instrument verb: targets", by their numbers, in the order of the triplets' ids
 _TABLE = """
-0 2: 1 0 10
-0 0: 3 2 4 1 0 12 8 10 11 13
-0 8: 0
-0 1: 2 4 1 0 12 8 10 11
-1 3: 7 5 3 2 4 1 0 8 10 11
-1 2: 9 3 2 1 0 10
-1 0: 1 8 13
-1 1: 2 4 0 8 10
-2 3: 5 3 2 4 1 0 8 10
-2 5: 5 11
-2 2: 5 3 2 1 0 10 11
-2 1: 0 8
-3 3: 10
-3 5: 9 5 3 2 1 8 10 11
-3 2: 1 0 10
-4 4: 5 3 2 4 1
-5 6: 6
-5 2: 2 4 1 0 10
-5 7: 7 4 8
-5 1: 0 8 10
-0 9: 14
-1 9: 14
-2 9: 14
-3 9: 14
-4 9: 14
-5 9: 14
+0 2: 1 0 10; 0 0: 3 2 4 1 0 12 8 10 11 13; 0 8: 0; 0 1: 2 4 1 0 12 8 10 11; 1 3: 7 5 3 2 4 1 0 8 10 11
+1 2: 9 3 2 1 0 10; 1 0: 1 8 13; 1 1: 2 4 0 8 10; 2 3: 5 3 2 4 1 0 8 10; 2 5: 5 11; 2 2: 5 3 2 1 0 10 11; 2 1: 0 8
+3 3: 10; 3 5: 9 5 3 2 1 8 10 11; 3 2: 1 0 10; 4 4: 5 3 2 4 1; 5 6: 6; 5 2: 2 4 1 0 10; 5 7: 7 4 8; 5 1: 0 8 10
+0 9: 14; 1 9: 14; 2 9: 14; 3 9: 14; 4 9: 14; 5 9: 14
 """
 
 
-def _read(line: str) -> list[tuple[int, int, int]]:
-    head, _, targets = line.partition(":")
-    instrument, verb = map(int, head.split())
-    return [(instrument, verb, int(target)) for target in targets.split()]
-
-
-TRIPLETS: tuple[tuple[int, int, int], ...] = tuple(row for line in _TABLE.split("\n") if line for row in _read(line))
-"""(instrument, verb, target) of each triplet, as places in the three tuples of names."""
+TRIPLETS: tuple[tuple[int, int, int], ...] = tuple(
+    (int(instrument), int(verb), int(target))
+    for instrument, verb, targets in re.findall(r"(\d+) (\d+): ([\d ]+)", _TABLE)
+    for target in targets.split()
+)
+"""(instrument, verb, target) of each triplet, as indices of the three tuples of names."""
 NAMES = tuple(f"{INSTRUMENTS[i]}/{VERBS[v]}/{TARGETS[t]}" for i, v, t in TRIPLETS)
 COMPONENTS: dict[str, tuple[int, ...]] = {"i": (0,), "v": (1,), "t": (2,), "iv": (0, 1), "it": (0, 2)}
-"""Components of triplets, and which of the three parts of a name they are."""
+"""Parts of a triplet's name that each component consists of."""
 
 
 def component_of(names: Sequence[str], component: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the classes of a component, and the class of each triplet.
-
-    Args:
-        names: Of the triplets, "instrument/verb/target".
-        component: One of `COMPONENTS`.
-
-    Raises:
-        ValueError: A name has not three parts.
-    """
+    """Return the classes of a component of `COMPONENTS`, and the class of each triplet; ValueError for another name."""
     parts = [tuple(name.split("/")) for name in names]
-    if odd := next((name for name, part in zip(names, parts, strict=True) if len(part) != 3), ""):
-        raise ValueError(f"class {odd!r} is no triplet; name it as instrument/verb/target")
-    of_each = ["/".join(part[place] for place in COMPONENTS[component]) for part in parts]
-    classes = tuple(dict.fromkeys(of_each))
-    return classes, tuple(map(classes.index, of_each))
+    if wrong := next((name for name, part in zip(names, parts, strict=True) if len(part) != 3), ""):
+        raise ValueError(f"class {wrong!r} is no triplet; name it as instrument/verb/target")
+    component_names = ["/".join(part[place] for place in COMPONENTS[component]) for part in parts]
+    classes = tuple(dict.fromkeys(component_names))
+    return classes, tuple(map(classes.index, component_names))

@@ -1,7 +1,7 @@
-"""Base of the readers of images without targets: two path patterns describe a layout.
+"""Base of the readers of images without targets; path patterns describe a layout.
 
-These are the parts of Endo700k, for masked autoencoders (Batic et al., EndoViT, IJCARS 2024). Of a video file, one
-frame per second is listed and decoded from the video.
+They read the parts of Endo700k, for masked autoencoders (Batic et al., EndoViT, IJCARS 2024). A video file gives one
+frame per second, decoded from the video.
 """
 
 from __future__ import annotations
@@ -14,33 +14,28 @@ from pathlib import Path
 from shared_components.data.files import DataError, natural_order
 from shared_components.data.readers import Listing, Reader
 
-_DIGITS = 6
-_PER_SECOND = 25  # frames of all of these parts' video files
+_PER_SECOND = 25  # frames in the video files of all these data sets
 FramesByVideo = dict[str, dict[int, Path]]
 Used = Callable[[Path, list[Path]], list[Path]]
 
 
 class Unlabelled(Reader):
-    """A dataset of images, or of video files, alone."""
+    """A data set of only images, or of only video files."""
 
     TARGETS = ()
 
     FOLDERS: tuple[str, ...] = ()
-    """Globs below the root; the first that matches a folder with files says where they lie."""
+    """Globs below the root; the first glob that matches a folder with files counts."""
 
     FILE: str = ""
-    """Pattern for a file's whole path below the root. Its group "video" names the video, and "number" the frame;
-    without "number", images are counted in natural order of their paths."""
+    """Pattern of a file's path below the root, with groups "video" and "number". Without "number", images are counted
+    in natural order of their paths."""
 
     FIRST: int = 0
-    """The first frame that is listed of a video file, and the place in each second of the later ones."""
+    """First frame of a video file, and the offset in each later second."""
 
     def used(self, folder: Path, files: list[Path]) -> list[Path]:
-        """Return the files of a folder, given in natural order, that a pre-training uses: by default all of them.
-
-        Raises:
-            DataError: the folder lacks the files that decide this.
-        """
+        """Return the files of a folder, given in natural order, that a pre-training uses: by default all files."""
         return files
 
     def videos(self, root: Path) -> list[str]:
@@ -50,9 +45,13 @@ class Unlabelled(Reader):
         return [(number, path, {}) for number, path in sorted(self.images(root, video).items())]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        found = self._frames_by_video(root).get(video, {})
-        (only, *more) = found.values() or [root]
-        return found if more or only.suffix.lower() not in (".mp4", ".avi") else frames_of(only, self.FIRST)
+        files = self._frames_by_video(root).get(video, {})
+        (first, *more) = files.values() or [root]
+        if more or first.suffix.lower() not in (".mp4", ".avi"):
+            return files
+        from shared_components.data.video import frame_count  # late: few sites read videos
+
+        return {number: first / f"{number:06d}" for number in range(self.FIRST, frame_count(first), _PER_SECOND)}
 
     def _frames_by_video(self, root: Path) -> FramesByVideo:
         return next(filter(None, (self._in(root, pattern) for pattern in self.FOLDERS)), {})
@@ -62,40 +61,24 @@ class Unlabelled(Reader):
         return _listed(root, self.FILE, tuple((path, path.stat().st_mtime_ns) for path in folders), self.used)
 
 
-def frames_of(video: Path, first: int = 0) -> dict[int, Path]:
-    """List one frame a second of a video file by number, from the first one on: video.mp4/000025.
-
-    Raises:
-        DataError: it is missing, damaged or no video.
-    """
-    from shared_components.data.video import frame_count  # late: few sites read videos
-
-    return {number: video / f"{number:0{_DIGITS}d}" for number in range(first, frame_count(video), _PER_SECOND)}
-
-
 @lru_cache(maxsize=8)
 def _listed(root: Path, pattern: str, folders: tuple[tuple[Path, int], ...], used: Used) -> FramesByVideo:
-    """Group the files of folders by video; read again where a folder was changed."""
-    found: FramesByVideo = {}
+    """Group the files of folders by video; the modification times make changed folders be read again."""
+    videos: FramesByVideo = {}
     matches = {path: match for folder, _ in folders for path, match in _files(root, pattern, folder, used)}
-    for path in sorted(matches, key=_natural):
+    for path in sorted(matches, key=lambda path: natural_order(path.as_posix())):
         match = matches[path]
-        images = found.setdefault(match["video"], {})
+        images = videos.setdefault(match["video"], {})
         number = int(match.groupdict().get("number") or len(images))
         if number in images:
             raise DataError(path, f"has the same frame number as {images[number]}", "remove one of them")
         images[number] = path
-    return found
+    return videos
 
 
 def _files(root: Path, pattern: str, folder: Path, used: Used) -> Iterator[tuple[Path, re.Match[str]]]:
     """Yield the files in a folder that match a layout and that a pre-training uses."""
-    there = (path for path in folder.iterdir() if not path.name.startswith("."))
-    matches = {path: re.fullmatch(pattern, path.relative_to(root).as_posix()) for path in there}
-    found = {path: match for path, match in matches.items() if match}
-    for path in used(folder, sorted(found, key=_natural)) if found else ():
-        yield path, found[path]
-
-
-def _natural(path: Path) -> tuple[tuple[str, int], ...]:
-    return natural_order(path.as_posix())
+    paths = (path for path in folder.iterdir() if not path.name.startswith("."))
+    matches = {path: match for path in paths if (match := re.fullmatch(pattern, path.relative_to(root).as_posix()))}
+    for path in used(folder, sorted(matches, key=lambda path: natural_order(path.as_posix()))) if matches else ():
+        yield path, matches[path]

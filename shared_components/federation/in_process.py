@@ -11,7 +11,7 @@ from shared_components.federation.messages import FederationError, Job, Message,
 from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.protocol import Answers, Ask, parse_answers, run_federation
-from shared_components.federation.runs.run_folder import open_run, working_on
+from shared_components.federation.runs.run_folder import lock_run, open_run
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.runner import SiteRunner
 
@@ -39,7 +39,7 @@ def run_together(
         with under(f"round {server.state.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
             return answer(ask, runners, keep=server.keep)
 
-    with working_on(server.folder):
+    with lock_run(server.folder):
         run_federation(server, exchange, after_round=lambda record: after_round(server))
     return server
 

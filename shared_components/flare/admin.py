@@ -23,7 +23,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
-from shared_components.flare.deployment.certificates import owners, why_anothers, why_outside, why_refused
+from shared_components.flare.deployment.certificates import certificate_problem, owners, why_anothers, why_refused
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare.patches.downloads import keep_in_place
 from shared_components.flare.patches.late_connections import close_late_connections
@@ -207,7 +207,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     found = find_kit(kit)
     if found.part != "administrator":
         raise AdminError(f"{kit}: is the kit of a {found.part}; --admin names an administrator's")
-    if why := why_outside(found):
+    if why := certificate_problem(found):
         raise AdminError(f"{kit}: {why}")
     described = json.loads((found.folder / "startup" / "fed_admin.json").read_text(encoding="utf-8"))["admin"]
     name = described["username"] or ", ".join(owners(found))  # kits of `nvflare poc` leave the name to the certificate

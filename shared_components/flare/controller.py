@@ -23,7 +23,7 @@ from shared_components.core.initial_weights import start_weights
 from shared_components.data.site import Site
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.protocol import run_federation
-from shared_components.federation.runs.run_folder import leave_models, note_submission, open_run, working_on
+from shared_components.federation.runs.run_folder import link_models, lock_run, note_submission, open_run
 from shared_components.federation.runs.store import RESUME_VARIABLE
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server.runner import ServerRunner
@@ -124,7 +124,7 @@ class FederationController(Controller):
                 self._workspace = stack.enter_context(held(workspace_root(fl_ctx).parent, sys.argv))
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
-            stack.enter_context(working_on(server.folder))
+            stack.enter_context(lock_run(server.folder))
             reporter = RoundReporter(server, self._console)
             tasks = SiteTasks(
                 self, reporter, self._lost, self._late, workspace=self._workspace, read_lost=self._read_lost
@@ -188,7 +188,7 @@ class FederationController(Controller):
         self._console.say(f"finished\n{demo_text(server.folder)}")
         if is_simulator(fl_ctx):
             models = workspace_root(fl_ctx).parent / "models"
-            leave_models(server.folder, server.state.sites, models)
+            link_models(server.folder, server.state.sites, models)
             left = f"models {models}, {left}"
             found = f"models  {models}/<site>/model.safetensors, and best.safetensors\nreport  {page}"
             self._console.say(f"{found}\nstate   {server.folder}")

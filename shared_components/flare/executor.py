@@ -77,7 +77,7 @@ class SiteExecutor(Executor):
         from shared_components.core.initial_weights import start_weights
         from shared_components.federation.messages import SiteRefusal
         from shared_components.federation.messages.parse import parse_request
-        from shared_components.federation.runs.run_folder import OUTLIVES, point_latest_to, working_on
+        from shared_components.federation.runs.run_folder import OUTLIVES, lock_run, point_latest_to
         from shared_components.federation.secure_sums.identity import kit_identity
         from shared_components.federation.setup.find_site import find_site
         from shared_components.federation.site.agreed_job import site_folder
@@ -115,7 +115,7 @@ class SiteExecutor(Executor):
             mark_lines()
             folder.mkdir(parents=True, exist_ok=True)
             self._held.close()
-            self._held.enter_context(working_on(folder, wait=OUTLIVES, stop=stop))
+            self._held.enter_context(lock_run(folder, wait=OUTLIVES, stop=stop))
             self._run = folder
         with listening(listener):
             reply = runner.answer(request)

@@ -30,7 +30,7 @@ from shared_components.flare.deployment.certificates import (
 )
 from shared_components.flare.deployment.federation_file import Federation
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
-from shared_components.flare.deployment.passphrase import why_weak
+from shared_components.flare.deployment.passphrase import passphrase_problem
 from shared_components.flare.patches.replace import expect
 
 AUTHORITY = "ca"
@@ -131,15 +131,15 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
     return [find_kit(out / name) for name in wanted]
 
 
-def weakness(federation: Federation, passphrase: str | None) -> str:
+def passphrase_weakness(federation: Federation, passphrase: str | None) -> str:
     """Return why a passphrase of the authority's key is easy to guess; empty if it is not, or if there is none."""
     parties = parties_of(federation)
     organisations = [party["organisation"] for party in parties.values()]
-    return "" if passphrase is None else why_weak(passphrase, [federation.name, *parties, *organisations])
+    return "" if passphrase is None else passphrase_problem(passphrase, [federation.name, *parties, *organisations])
 
 
 def _refuse_weak(federation: Federation, passphrase: str | None) -> None:
-    if why := weakness(federation, passphrase):
+    if why := passphrase_weakness(federation, passphrase):
         raise KitError(f"the passphrase {why}")
 
 

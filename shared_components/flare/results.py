@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nvflare.apis.fl_context import FLContext
 
-from shared_components.federation.runs.run_folder import DESCRIPTION, leave_models
+from shared_components.federation.runs.run_folder import DESCRIPTION, link_models
 from shared_components.federation.runs.store import RECORDS, SINGLE
 from shared_components.flare.paths import is_simulator, job_folder, workspace_root
 
@@ -28,7 +28,7 @@ def leave_result(run: Path, page: Path, to: Path) -> Path:
         if path.is_file():
             (beside / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, beside / name)
-    leave_models(run, (), beside / "models")
+    link_models(run, (), beside / "models")
     for path in sorted((run / "server" / SINGLE).glob("*.safetensors")):
         (folder := beside / "models" / path.stem).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / "model.safetensors")

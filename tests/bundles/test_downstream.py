@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from shared_components.data.splits import SEEN, seen_note
+from shared_components.data.splits import SEEN, seen_videos_entry
 from shared_components.networks.bundle_config import weights_of
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
@@ -51,7 +51,9 @@ def pretrained(tmp_path_factory):
     """Return a checkpoint of FL-EndoViT's bundle with random weights."""
     torch.manual_seed(3)
     path = tmp_path_factory.mktemp("pretrained") / "mae.safetensors"
-    save_weights(path, MaeVit().state_dict(), {"bundle": "fl_endovit", **seen_note({"cholec80_frames": ["video70"]})})
+    save_weights(
+        path, MaeVit().state_dict(), {"bundle": "fl_endovit", **seen_videos_entry({"cholec80_frames": ["video70"]})}
+    )
     return path
 
 
@@ -120,9 +122,9 @@ def test_the_second_stage_learns_whole_videos_by_the_features_of_the_first(run, 
 
 def test_a_start_that_has_seen_the_test_is_refused_before_the_first_round(refusal, trained, pretrained, tmp_path):
     start = tmp_path / "seen.safetensors"
-    save_weights(start, load_weights(pretrained), seen_note({"cholec80": ["video04", "video09"]}))
+    save_weights(start, load_weights(pretrained), seen_videos_entry({"cholec80": ["video04", "video09"]}))
     sentence = refusal(trained, "fl_endovit_triplets", start)
-    assert sentence.startswith("seen.safetensors has seen 1 of the test's videos of cholect45 (VID04); choose a start")
+    assert sentence.startswith("seen.safetensors has seen 1 of the test's videos of cholect45 (VID04); start from")
     assert not (tmp_path / "fl_endovit_triplets").exists()
 
 

@@ -14,7 +14,7 @@ from shared_components.bundle_engines import FirstMetric
 from shared_components.core import evaluation
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import network_input
-from shared_components.core.task import checkpoint_notes, make_task
+from shared_components.core.task import checkpoint_header, make_task
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.networks import bundle_config
@@ -55,7 +55,7 @@ def model(tmp_path):
         task = make_task(kind, bundle.tasks[kind] | numbers, classes=("background", "shaft", "wrist", "clasper"))
         torch.manual_seed(1)
         network = build_network(bundle.network, out_channels=task.channels).eval()
-        notes = checkpoint_notes("pvt_fpn", "fedavg", task, bundle.tasks[kind] | numbers, size=(64, 96))
+        notes = checkpoint_header("pvt_fpn", "fedavg", task, bundle.tasks[kind] | numbers, size=(64, 96))
         path = tmp_path / f"{kind}.safetensors"
         save_weights(path, network.state_dict(), notes)
         return path, task, network

@@ -13,7 +13,7 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import partition_network
 from shared_components.core.task import outputs_of
 from shared_components.core.training_settings import Training, training_from
-from shared_components.data.dataset import collated
+from shared_components.data.dataset import collate
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs.run_cleanup import is_run
 from shared_components.networks import tiny
@@ -77,7 +77,7 @@ def test_features_are_the_networks_rounded_to_float16_and_shared_by_clips(tmp_pa
 def test_a_network_is_given_a_batchs_features_as_numbers_of_32_bits(tmp_path):
     network, clip = Maps(), frames(2)
     image = torch.from_numpy(clip).permute(0, 3, 1, 2)
-    batch = collated([{"image": image, **opened(tmp_path, network)(clip)}] * 2)
+    batch = collate([{"image": image, **opened(tmp_path, network)(clip)}] * 2)
     assert [tuple(batch[f"features/{i}"].shape) for i in (0, 1)] == [(2, 2, 4, 2, 3), (2, 2, 2, 1, 1)]
     plain = outputs_of(network, {"image": batch["image"]})
     encoded, found = network.encoded, outputs_of(network, batch)

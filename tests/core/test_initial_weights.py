@@ -11,15 +11,15 @@ from torch import nn
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import (
     START_VARIABLE,
-    begin,
-    chosen_start,
     describe_start,
+    load_initial_weights,
+    parse_start,
     source_of,
-    unused,
+    unused_file_warning,
 )
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of, shipped_facts, shipped_weights
 from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.splits import SEEN, seen_note
+from shared_components.data.splits import SEEN, seen_videos_entry
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights, save_weights
@@ -64,13 +64,13 @@ def trained(tmp_path):
 
 
 def from_file(network, path, card=LABELS):
-    return begin(network, "file", card=card, bundle="toy", file=path)
+    return load_initial_weights(network, "file", card=card, bundle="toy", file=path)
 
 
 def test_random_draws_no_number_and_a_file_must_be_given_and_exist(tmp_path):
     network, drawn = built(), torch.get_rng_state()
     before = state_of(network)
-    facts = begin(network, "random", card=segmentation(), bundle="toy")
+    facts = load_initial_weights(network, "random", card=segmentation(), bundle="toy")
     assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []} and describe_start(facts) == "random"
     assert same(before, network.state_dict()) and torch.equal(drawn, torch.get_rng_state())
     with pytest.raises(CheckpointError, match=f"start is 'file', but no file is given; set {START_VARIABLE}"):
@@ -272,7 +272,9 @@ def toy(trained, tmp_path, monkeypatch):
 
 def test_rendered_weights_are_those_of_the_bundle_and_match_their_card(toy, tmp_path):
     network = built()
-    facts = begin(network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at")
+    facts = load_initial_weights(
+        network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at"
+    )
     assert same(network.state_dict(), load_weights(toy / MODEL))
     assert describe_start(facts) == f"rendered ({sha256_of(toy / MODEL)[:8]})"
     card = sha256_of(toy / MODEL)
@@ -296,12 +298,12 @@ def user(toy):
 
 def test_rendered_of_a_bundle_that_names_another_is_what_that_one_ships(toy, user):
     network = built()
-    facts = begin(network, "rendered", card=segmentation(), bundle="user")
+    facts = load_initial_weights(network, "rendered", card=segmentation(), bundle="user")
     assert same(network.state_dict(), load_weights(toy / MODEL)) and facts["sha256"] == sha256_of(toy / MODEL)
     assert source_of("rendered", "user") == source_of("rendered", "toy") == (toy / MODEL, facts["sha256"])
     (toy / FACTS).unlink()
     with pytest.raises(CheckpointError, match="bundle 'user' begins from the weights of 'toy': bundle 'toy' ships no"):
-        begin(network, "rendered", card=segmentation(), bundle="user")
+        load_initial_weights(network, "rendered", card=segmentation(), bundle="user")
     user.write_text("weights_of: toi\n")
     with pytest.raises(ValueError, match="weights_of is 'toi'; use one of toy, user"):
         source_of("rendered", "user")
@@ -310,28 +312,28 @@ def test_rendered_of_a_bundle_that_names_another_is_what_that_one_ships(toy, use
 def test_what_the_start_has_seen_is_told(trained, tmp_path):
     path, weights = trained(segmentation())
     assert "seen" not in from_file(built(), path, segmentation())
-    note = seen_note({"cholec80": ["video01"]})
+    note = seen_videos_entry({"cholec80": ["video01"]})
     save_weights(path, weights, load_metadata(path) | note)
     assert from_file(built(), path, segmentation())["seen"] == note[SEEN]
 
 
 def test_a_command_line_names_a_kind_or_a_path_and_an_unused_file_is_warned_of(monkeypatch, tmp_path):
     monkeypatch.delenv(START_VARIABLE, raising=False)
-    assert chosen_start("random") == ("random", None) and chosen_start("rendered") == ("rendered", None)
-    assert chosen_start("file") == ("file", None)
-    kind, path = chosen_start(str(tmp_path / "b0.pth"))
+    assert parse_start("random") == ("random", None) and parse_start("rendered") == ("rendered", None)
+    assert parse_start("file") == ("file", None)
+    kind, path = parse_start(str(tmp_path / "b0.pth"))
     assert (kind, path) == ("file", tmp_path / "b0.pth")
     monkeypatch.setenv(START_VARIABLE, str(tmp_path / "a.pth"))
-    assert chosen_start("file") == ("file", tmp_path / "a.pth")
-    assert "is not used because training: start is 'random'" in unused("random", tmp_path / "b0.pth")
-    assert unused("file", tmp_path / "b0.pth") == unused("rendered", None) == ""
+    assert parse_start("file") == ("file", tmp_path / "a.pth")
+    assert "is not used because training: start is 'random'" in unused_file_warning("random", tmp_path / "b0.pth")
+    assert unused_file_warning("file", tmp_path / "b0.pth") == unused_file_warning("rendered", None) == ""
 
 
 @pytest.mark.parametrize("gone", [MODEL, FACTS])
 def test_a_bundle_without_weights_says_what_to_do(toy, gone):
     (toy / gone).unlink()
     with pytest.raises(CheckpointError, match="bundle 'toy' ships no weights") as error:
-        begin(built(), "rendered", card=segmentation(), bundle="toy")
+        load_initial_weights(built(), "rendered", card=segmentation(), bundle="toy")
     assert "use start: random, or make some with `surgfl pretrain`" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -379,7 +381,7 @@ def test_a_vit_begins_with_an_autoencoders_encoder_from_our_file_or_endovits(tmp
     torch.save({"model": learnt, "args": argparse.Namespace(lr=0.1)}, tmp_path / "endovit.pth")
     for name in ("ours.safetensors", "endovit.pth"):
         network = kind(size=32)
-        facts = begin(network, "file", card=PICTURES, bundle="", file=tmp_path / name)
+        facts = load_initial_weights(network, "file", card=PICTURES, bundle="", file=tmp_path / name)
         assert {tensor.partition(".")[0] for tensor in facts["fresh"]} == fresh
         assert same(
             {n: v for n, v in network.state_dict().items() if n in learnt},
@@ -391,7 +393,7 @@ def test_a_vit_that_continues_keeps_its_head(tmp_path):
     source, network = VitFrames(size=32, out_channels=2), VitFrames(size=32, out_channels=2)
     card = Card("phases", ("one", "two"))
     save_weights(tmp_path / "a.safetensors", source.state_dict(), {"task": "phases", "outputs": "one,two"})
-    assert begin(network, "file", card=card, bundle="", file=tmp_path / "a.safetensors")["fresh"] == []
+    assert load_initial_weights(network, "file", card=card, bundle="", file=tmp_path / "a.safetensors")["fresh"] == []
     assert same(network.state_dict(), source.state_dict())
 
 

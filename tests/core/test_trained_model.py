@@ -9,8 +9,14 @@ from torch import nn
 
 from shared_components.core import trained_model
 from shared_components.core.bundle import load_bundle
-from shared_components.core.task import checkpoint_notes, make_task
-from shared_components.core.trained_model import MergedClasses, chosen_for, load_trained, merged_logits, read_as
+from shared_components.core.task import checkpoint_header, make_task
+from shared_components.core.trained_model import (
+    MergedClasses,
+    load_trained,
+    merged_logits,
+    network_arguments_of,
+    with_wanted_classes,
+)
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
@@ -28,7 +34,7 @@ def saved(tmp_path):
         task = make_task(kind, numbers, classes=PARTS if kind == "segmentation" else ())
         torch.manual_seed(1)
         network = build_network(load_bundle(bundle, network=chosen).network, out_channels=task.channels)
-        known = checkpoint_notes(bundle, "fedavg", task, numbers, size=(64, 96), network=chosen)
+        known = checkpoint_header(bundle, "fedavg", task, numbers, size=(64, 96), network=chosen)
         path, state = tmp_path / f"{kind}.safetensors", network.state_dict()
         state |= {name: tensor.to(dtype) for name, tensor in state.items() if tensor.is_floating_point()}
         save_weights(path, state, known if notes is None else notes)
@@ -89,7 +95,12 @@ def test_what_changes_no_shape_is_built_as_it_was_trained(saved):
 def test_a_bundles_own_network_is_not_told(saved):
     path, _ = saved(bundle="fedst")
     assert "network" not in load_metadata(path)
-    assert chosen_for(path) == {} == chosen_for(path.with_name("none.safetensors")) == chosen_for(None)
+    assert (
+        network_arguments_of(path)
+        == {}
+        == network_arguments_of(path.with_name("none.safetensors"))
+        == network_arguments_of(None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,15 +199,15 @@ def test_probabilities_of_merged_classes_add_exactly_and_stay_finite():
 
 def test_a_network_predicts_coarser_classes_and_is_unchanged_if_the_classes_are_equal():
     image, network = torch.rand(1, 3, 2, 2), nn.Conv2d(3, 4, 1)
-    merged = read_as(network, PARTS, MANIPULATOR)
+    merged = with_wanted_classes(network, PARTS, MANIPULATOR)
     assert isinstance(merged, MergedClasses)
     assert merged.merges == {"background": ["background"], "shaft": ["shaft"], "manipulator": ["wrist", "clasper"]}
     assert torch.equal(merged(image), merged_logits(network(image), (0, 1, 2, 2)))
     network = nn.Conv2d(3, 4, 1)
-    assert read_as(network, PARTS, PARTS) is network
+    assert with_wanted_classes(network, PARTS, PARTS) is network
 
 
 @pytest.mark.parametrize(("learnt", "wanted"), [(MANIPULATOR, PARTS), (FOREGROUND, MANIPULATOR)])
 def test_what_was_learnt_as_one_cannot_be_told_apart(learnt, wanted):
     with pytest.raises(ValueError, match="can be merged but not divided"):
-        read_as(nn.Conv2d(3, 4, 1), learnt, wanted)
+        with_wanted_classes(nn.Conv2d(3, 4, 1), learnt, wanted)

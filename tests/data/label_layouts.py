@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
-import av
 import numpy as np
 
-from tests.data.conftest import frame_image, write
+from tests.data.conftest import encode, frame_image, write
 
 SIZES = {"triplet": 100, "instrument": 6, "verb": 10, "target": 15, "phase": 7}
 PHASES = ("Preparation", "CalotTriangleDissection", "ClippingCutting", "GallbladderDissection")
@@ -28,14 +28,7 @@ def one_hot(place: int, count: int) -> list[int]:
 
 def write_video(path: Path, frames: int, rate: int) -> None:
     """Write a video whose frame n is as bright as 40 + n."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=rate)
-        stream.width, stream.height, stream.pix_fmt = 80, 64, "yuv420p"
-        for number in range(frames):
-            image = np.full((64, 80, 3), 40 + number, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode())
+    encode(path, [np.full((64, 80, 3), 40 + number, np.uint8) for number in range(frames)], rate=rate)
 
 
 def write_cholect45(root: Path, videos: int, frames: int) -> list[str]:
@@ -84,9 +77,8 @@ def write_cholec80(root: Path, videos: int, frames: int) -> list[str]:
 def write_appendix300(root: Path, videos: int, frames: int) -> list[str]:
     """Write video k with grade k - 1."""
     names = [f"{video:03d}" for video in range(1, videos + 1)]
-    for name in names:
-        for index in range(frames):
-            write(root / f"videos/{name}/{index:06d}.jpg", frame_image(index))
+    for name, index in product(names, range(frames)):
+        write(root / f"videos/{name}/{index:06d}.jpg", frame_image(index))
     lines(root / "grades.csv", [("video", "grade"), *((name, (int(name) - 1) % 6) for name in names)])
     return names
 
@@ -109,9 +101,6 @@ def write_gynsurg(root: Path, videos: int, frames: int) -> list[str]:
 
 
 LABEL_WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
-    "appendix300": write_appendix300,
-    "cholec80": write_cholec80,
-    "cholect45": write_cholect45,
-    "cholect50": write_cholect50,
-    "gynsurg": write_gynsurg,
+    writer.__name__.removeprefix("write_"): writer
+    for writer in (write_appendix300, write_cholec80, write_cholect45, write_cholect50, write_gynsurg)
 }

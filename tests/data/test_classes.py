@@ -21,7 +21,7 @@ from shared_components.data.readers import find_reader
 PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
 
 
-def test_wrist_and_clasper_become_the_manipulator_and_are_told_apart_no_more():
+def test_wrist_and_clasper_become_the_manipulator():
     mask = np.array([[0, 1, 2, 3, IGNORED]], dtype=np.uint8)
     assert merge_classes(mask, PARTS, MANIPULATOR).tolist() == [[0, 1, 2, 2, IGNORED]]
     assert merge_classes(mask, PARTS, PARTS) is mask
@@ -47,25 +47,19 @@ def test_every_class_map_can_be_read_as_the_instrument_alone(name):
 def test_finer_maps_are_read_alike_in_one_step_and_in_two():
     for source, target in MERGES:
         for between in readable_as(CLASS_MAPS[source]):
-            if (rest := coarser_ids(between, CLASS_MAPS[target])) and (
-                first := coarser_ids(CLASS_MAPS[source], between)
-            ):
+            first, rest = coarser_ids(CLASS_MAPS[source], between), coarser_ids(between, CLASS_MAPS[target])
+            if first and rest:
                 assert tuple(rest[place] for place in first) == MERGES[source, target]
 
 
-def test_scene_classes_are_merged_by_their_names():
-    for place, word in enumerate(CLASS_MAPS["scene"]):
-        expected = PARTS.index(word) if word in PARTS else 0
-        assert MERGES["scene", "parts"][place] == expected
-
-
 def test_classes_are_placed_by_their_names():
+    assert MERGES["scene", "parts"] == tuple(PARTS.index(c) if c in PARTS else 0 for c in CLASS_MAPS["scene"])
     assert coarser_ids(PARTS, MANIPULATOR) == (0, 1, 2, 2) and coarser_ids(PARTS, PARTS) == (0, 1, 2, 3)
     assert coarser_ids(["a", "b"], ["a", "b"]) == (0, 1)
     assert coarser_ids(MANIPULATOR, PARTS) is None and coarser_ids(["a", "b"], PARTS) is None
 
 
-def test_classes_of_ones_own_are_read_as_themselves_alone_and_called_by_their_names():
+def test_own_classes_are_read_only_as_themselves_and_called_by_their_names():
     own = ("background", "grasper", "suction")
     assert readable_as(own) == [own] and name_of(own) == "grasper, suction" and name_of(PARTS) == "parts"
     with pytest.raises(ValueError, match="grasper, suction cannot be read as foreground"):
@@ -80,6 +74,5 @@ def test_a_suction_tool_is_the_same_in_every_class_map_of_parts(dataset, suction
     mask = np.array([[suction, shaft]], np.uint8)
     cv2.imwrite(str(tmp_path / "a.png"), mask[..., ::-1] if mask.ndim == 3 else mask)  # OpenCV's order is BGR
     reader = find_reader(dataset)
-    found = reader.read_target("label", (tmp_path / "a.png",))
-    found = merge_classes(found, CLASS_MAPS[reader.CLASS_MAP], PARTS)
-    assert found.tolist() == [[SUCTION, 1]] and CLASS_MAPS["parts"][SUCTION] == "background"
+    label = merge_classes(reader.read_target("label", (tmp_path / "a.png",)), CLASS_MAPS[reader.CLASS_MAP], PARTS)
+    assert label.tolist() == [[SUCTION, 1]] and PARTS[SUCTION] == "background"

@@ -37,14 +37,13 @@ def dataset_of(path, *, split="train", height=64, width=80, **options) -> Sample
     return SampleDataset(samples(site, split), height=height, width=width, site=site, **options)
 
 
-def draw(dataset, *, seed=0, batch_size=2, iterations=3, augment=False) -> list[dict[str, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    stream = batches(dataset, batch_size=batch_size, iterations=iterations, generator=generator, augment=augment)
-    return list(stream)
+def draw(dataset, *, seed=0, batch_size=2, iterations=3, augment=False, **options) -> list[dict[str, torch.Tensor]]:
+    options = {"batch_size": batch_size, "iterations": iterations, "augment": augment, **options}
+    return list(batches(dataset, **{"generator": torch.Generator().manual_seed(seed), **options}))
 
 
 def indices(drawn: list[dict[str, torch.Tensor]]) -> list[int]:
-    """Tell the frames of a stream by their blue channel, which is 100 + index."""
+    """Return the frames of a stream by their blue channel, which is 100 + index."""
     return [round(float(image[2, 0, 0]) * 255) - 100 for batch in drawn for image in batch["image"]]
 
 
@@ -60,16 +59,13 @@ def test_an_item_is_the_frame_at_the_networks_size_and_items_end(make_site):
         dataset[4]
 
 
-def test_a_native_mask_is_brought_to_the_size_of_the_image(make_site):
-    dataset = dataset_of(make_site("pfedsis_npy"), split="test")
-    np.testing.assert_array_equal(dataset[1]["label"], canonical_mask(1))
-
-
 def test_batches_are_float_images_and_integer_labels(make_site):
     (batch,) = draw(dataset_of(make_site(), height=32, width=64), iterations=1, augment=True)
     assert (batch["image"].shape, batch["image"].dtype) == ((2, 3, 32, 64), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((2, 32, 64), torch.int64)
     assert 0 <= batch["image"].min() and 0.5 < batch["image"].max() <= 1
+    native = dataset_of(make_site("pfedsis_npy"), split="test")  # masks of another size than their images
+    np.testing.assert_array_equal(native[1]["label"], canonical_mask(1))
 
 
 def test_every_frame_comes_once_before_any_comes_again(make_site):
@@ -81,16 +77,15 @@ def test_every_frame_comes_once_before_any_comes_again(make_site):
     assert sorted(larger[:10]) == sorted(2 * [0, 1, 2, 3, 4])
 
 
-def test_a_stream_goes_on_where_its_generator_stands_and_differs_from_that_of_another_seed(make_site):
-    dataset = dataset_of(make_site())
-    generator = torch.Generator().manual_seed(3)
-    options = {"batch_size": 4, "iterations": 1, "generator": generator, "augment": True}
-    (first,) = batches(dataset, **options)
+def test_a_stream_continues_from_its_generators_state_and_differs_for_another_seed(make_site):
+    dataset, generator = dataset_of(make_site()), torch.Generator().manual_seed(3)
+    options = {"batch_size": 4, "iterations": 1, "augment": True}
+    (first,) = draw(dataset, generator=generator, **options)
     state = generator.get_state()
-    (undisturbed,) = batches(dataset, **options)
-    (resumed,) = batches(dataset, **{**options, "generator": torch.Generator().set_state(state)})
+    (undisturbed,) = draw(dataset, generator=generator, **options)
+    (resumed,) = draw(dataset, generator=torch.Generator().set_state(state), **options)
     assert torch.equal(resumed["image"], undisturbed["image"])
-    (other,) = draw(dataset, seed=2, batch_size=4, iterations=1, augment=True)
+    (other,) = draw(dataset, seed=2, **options)
     assert not torch.equal(first["image"], other["image"])
 
 
@@ -104,15 +99,13 @@ def test_another_process_draws_bit_equal_batches_and_imports_nothing_slow(make_s
     assert answer.stdout.split() == [digest.hexdigest()]
 
 
-def test_colour_changes_images_alone_and_without_it_nothing_more_is_drawn(make_site):
-    dataset = dataset_of(make_site())
-    drawn = {}
-    for colour in (None, 0.0, 1.0):
-        generator, extra = torch.Generator().manual_seed(0), {} if colour is None else {"colour": colour}
-        options = {"batch_size": 1, "iterations": 1, "generator": generator, "augment": True, **extra}
-        (batch,) = batches(dataset, **options)
-        drawn[colour] = batch, generator.get_state()
-    (plain, state), (off, state_off), (strong, state_strong) = drawn.values()
+def test_colour_changes_only_images_and_0_draws_nothing(make_site):
+    dataset, drawn = dataset_of(make_site()), []
+    for extra in ({}, {"colour": 0.0}, {"colour": 1.0}):
+        generator = torch.Generator().manual_seed(0)
+        (batch,) = draw(dataset, batch_size=1, iterations=1, generator=generator, augment=True, **extra)
+        drawn.append((batch, generator.get_state()))
+    (plain, state), (off, state_off), (strong, state_strong) = drawn
     assert torch.equal(plain["image"], off["image"]) and torch.equal(state, state_off)
     assert torch.equal(plain["label"], strong["label"]) and not torch.equal(state, state_strong)
     assert not torch.equal(plain["image"], strong["image"])
@@ -127,47 +120,37 @@ def test_flips_that_are_off_leave_every_frame_the_right_way_round(make_site):
     dataset.arrays = lambda index, generator: (picture, {})
 
     def sides(flips):
-        options = {"batch_size": 8, "iterations": 4, "augment": True, "flips": flips}
-        found = batches(dataset, generator=torch.Generator().manual_seed(1), **options)
-        images = torch.cat([batch["image"] for batch in found])
+        images = torch.cat([batch["image"] for batch in draw(dataset, seed=1, augment=True, flips=flips, **options)])
         return images[..., 0].mean((1, 2)) - images[..., -1].mean((1, 2))
 
+    options = {"batch_size": 8, "iterations": 4}
     assert sides(False).min() >= 0 and sides(True).min() < 0
 
 
-def test_without_any_augmentation_frames_and_targets_are_what_was_read_and_have_their_features(make_site):
-    dataset = dataset_of(make_site())
-    options = {"batch_size": 4, "iterations": 1, "augment": True, "flips": False, "crops": False}
-
+def test_without_flips_and_crops_frames_and_targets_are_as_read_and_have_their_features(make_site):
     def features(images):
         return {"features/0": torch.from_numpy(images[:, :1, :1, 2].copy())}  # the blue channel, 100 + index
 
-    (batch,) = batches(dataset, generator=torch.Generator().manual_seed(0), features=features, **options)
+    dataset, options = dataset_of(make_site()), {"batch_size": 4, "iterations": 1, "augment": True}
+    (batch,) = draw(dataset, features=features, flips=False, crops=False, **options)
     for image, label, blue in zip(batch["image"], batch["label"], batch["features/0"], strict=True):
-        due = dataset[int(blue) - 100]
-        assert torch.equal(image, due["image"].float() / 255) and torch.equal(label, due["label"].long())
+        item = dataset[int(blue) - 100]
+        assert torch.equal(image, item["image"].float() / 255) and torch.equal(label, item["label"].long())
 
 
-def test_frames_are_kept_until_the_cache_is_full(make_site):
-    path = make_site()
-    dataset = dataset_of(path, cache_bytes=64 * 80 * 4 * 2)
-    kept = [dataset[index]["image"] for index in range(4)][:2]
-    for frame in dataset.samples[:2]:
-        frame.images[-1].unlink()
-    assert torch.equal(dataset[0]["image"], kept[0])
-    assert torch.equal(dataset[1]["image"], kept[1])
-
-
-def test_augmenting_leaves_the_cached_frames_alone(make_site):
-    dataset = dataset_of(make_site())
+def test_frames_are_cached_until_the_cache_is_full_and_augmenting_does_not_change_them(make_site):
+    dataset = dataset_of(make_site(), cache_bytes=64 * 80 * 4 * 2)
     before = [item["image"].clone() for item in dataset]
     draw(dataset, iterations=10, augment=True)
     assert all(torch.equal(item["image"], image) for item, image in zip(dataset, before, strict=True))
+    for frame in dataset.samples[:2]:
+        frame.images[-1].unlink()
+    assert torch.equal(dataset[0]["image"], before[0]) and torch.equal(dataset[1]["image"], before[1])
 
 
 def test_labels_move_with_their_image(make_site):
     # The red channel of every frame is 60 times its label, and zero where it is padded.
-    for batch in draw(dataset_of(make_site()), iterations=20, augment=True):
+    for batch in draw(dataset_of(make_site()), iterations=60, augment=True):
         red = batch["image"][:, 0] * 255 / 60
         assert set(batch["label"].unique().tolist()) <= {0, 1, 2, 3}
         assert ((red - batch["label"]).abs() <= 0.5).float().mean() > 0.97
@@ -182,9 +165,7 @@ def test_style_is_the_mean_over_frames_of_channel_means_and_deviations(make_site
 
 
 def test_an_empty_dataset_is_refused(make_site):
-    site = load_site(make_site())
-    empty = SampleDataset([], height=32, width=32, site=site)
-    with pytest.raises(SiteError, match="site hospital-a: has no frames"):
-        style_statistics(empty)
-    with pytest.raises(SiteError, match="site hospital-a: has no frames"):
-        draw(empty)
+    empty = SampleDataset([], height=32, width=32, site=load_site(make_site()))
+    for use in (style_statistics, draw):
+        with pytest.raises(SiteError, match="site hospital-a: has no frames"):
+            use(empty)

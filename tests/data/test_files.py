@@ -1,11 +1,10 @@
-"""Files are read whole or refused by name; any frame of a video has the pixels that decoding from the start gives."""
+"""Files are read whole or refused by name; any frame of a video has the pixels of decoding from the start."""
 
 from __future__ import annotations
 
 import random
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -16,7 +15,7 @@ import pytest
 
 from shared_components.data.files import (
     DataError,
-    by_number,
+    files_by_number,
     frame_number,
     map_ids,
     natural_order,
@@ -25,12 +24,13 @@ from shared_components.data.files import (
     read_ids,
     read_npy,
     read_rgb,
+    replace_frame_number,
     spacing,
     video_folders,
-    with_number,
+    whole_steps,
 )
 from shared_components.data.video import frame_count, read_frame
-from tests.data.conftest import write
+from tests.data.conftest import encode, write
 
 
 @pytest.mark.parametrize("ending", ["png", "jpg"])
@@ -59,13 +59,7 @@ def test_a_frame_is_read_as_three_channels_in_rgb_order(pixel, expected, tmp_pat
     assert read_rgb(tmp_path / "a.png").tolist() == [[expected]]
 
 
-def test_frames_of_more_than_8_bits_are_refused_and_not_cut(tmp_path):
-    write(tmp_path / "a.png", np.full((4, 4, 3), 4095, np.uint16))
-    with pytest.raises(DataError, match=r"a\.png: holds uint16 values; export the frames with 8 bits per channel"):
-        read_rgb(tmp_path / "a.png")
-
-
-def test_what_a_disk_or_a_zip_of_macos_leaves_is_not_entered_and_other_folders_must_be_readable(tmp_path):
+def test_system_folders_are_not_entered_and_other_folders_must_be_readable(tmp_path):
     for name in ("release/video", "lost+found/video", "__MACOSX/release/video"):
         (tmp_path / name).mkdir(parents=True)
     seen = []
@@ -94,22 +88,26 @@ def test_an_array_takes_no_more_memory_than_its_file_has(tmp_path):
     ("read", "content", "sentence"),
     [
         (read_rgb, b"404 not found", "is not a readable image"),
-        (read_rgb, None, "cannot be opened"),
+        (read_rgb, None, "cannot be opened"),  # a folder
+        (read_rgb, np.full((4, 4, 3), 4095, np.uint16), "contains uint16 values; export the frames with 8 bits per"),
         (read_ids, np.array([[[1, 1, 2]]], np.uint8), "is a colour image, not a mask of ids"),
-        (read_ids, np.array([[300]], np.uint16), "holds uint16 values"),
+        (read_ids, np.array([[300]], np.uint16), "contains uint16 values"),
         (read_colours, np.array([[1]], np.uint8), "is not an 8-bit RGB or RGBA label"),
         (read_npy, b"", r"cannot be read as \.npy"),
         (read_npy, b"\x93NUMPY", r"cannot be read as \.npy"),
         (read_npy, b"PK\x03\x04 not a zip", r"cannot be read as \.npy"),
         (read_npy, np.array([{"a": 1}], object), r"cannot be read as \.npy"),  # never unpickled
-        (read_npy, np.zeros((2, 2)), "holds float64 values"),
+        (read_npy, np.zeros((2, 2)), "contains float64 values"),
         (read_npy, HUGE_NPY, r"cannot be read as \.npy"),
-        (read_depth, np.array([[255]], np.uint8), "holds uint.* export the depth again: one channel of 16 bits"),
-        (read_depth, np.full((1, 1, 3), 255, np.uint16), "holds uint.* export the depth again: one channel of 16 bits"),
+        (read_depth, np.array([[255]], np.uint8), "contains uint.* export the depth again: one channel of 16 bits"),
+        (
+            read_depth,
+            np.full((1, 1, 3), 255, np.uint16),
+            "contains uint.* export the depth again: one channel of 16 bits",
+        ),
     ],
 )
 def test_a_file_of_another_kind_is_refused_by_name(read, content, sentence, tmp_path):
-    """None is a folder."""
     path = tmp_path / ("frame000.npy" if read is read_npy else "frame000.png")
     if content is None:
         path.mkdir()
@@ -129,48 +127,35 @@ def test_ids_are_mapped_one_by_one_and_255_is_unknown_unless_the_table_has_it(tm
         map_ids(label, {0: 0, 160: 1}, path=tmp_path, allowed="")
 
 
-def test_the_last_number_in_a_name_is_the_frames_and_2_comes_before_10(tmp_path):
+def test_numbers_in_names_are_read_replaced_and_ordered(tmp_path):
     assert sorted(["seq_10", "seq_2", "a", "seq_1"], key=natural_order) == ["a", "seq_1", "seq_2", "seq_10"]
     names = ["frame012.png", "img_07_raw.png", "000000060.png", "v2frame3.png"]
     assert [frame_number(tmp_path / name) for name in names] == [12, 7, 60, 3]
+    for name, number, expected in (
+        ("frame012.png", 7, "frame007.png"),
+        ("img_07_raw.png", 112, "img_112_raw.png"),
+        ("video3frame000000060.npy", 48, "video3frame000000048.npy"),
+    ):
+        assert replace_frame_number(tmp_path / name, number) == tmp_path / expected
+    (tmp_path / "notes.png").touch()
+    with pytest.raises(DataError, match=r"notes\.png: has no frame number"):
+        files_by_number(tmp_path, "*.png")
+    (tmp_path / "notes.png").rename(tmp_path / "frame1.png")
+    (tmp_path / "frame001.png").touch()
+    with pytest.raises(DataError, match="has the same frame number as"):
+        files_by_number(tmp_path, "*.png")
 
 
-@pytest.mark.parametrize(
-    ("names", "sentence"),
-    [
-        (["notes.png"], r"notes\.png: has no frame number"),
-        (["frame1.png", "frame001.png"], "has the same frame number as"),
-    ],
-)
-def test_files_without_a_number_of_their_own_are_refused(names, sentence, tmp_path):
-    for name in names:
-        (tmp_path / name).touch()
-    with pytest.raises(DataError, match=sentence):
-        by_number(tmp_path, "*.png")
+def test_spacing_and_steps_of_frame_numbers():
+    assert (spacing([0, 60, 120]), spacing([3, 27, 15, 51]), spacing([5]), spacing([])) == (60, 12, 0, 0)
+    assert (whole_steps(0.2, 60.0), whole_steps(0.1, 30.0)) == (12, 3)  # no binary fractions
+    assert whole_steps(0.2, 2.0) == whole_steps(0.01, 2.0) == 0
 
 
 def test_depth_is_read_exactly(tmp_path):
     write(tmp_path / "a.png", np.array([[0, 1, 256, 65535]], dtype=np.uint16))
     depth = read_depth(tmp_path / "a.png")
     assert depth.dtype == np.float32 and depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
-
-
-@pytest.mark.parametrize(
-    ("name", "number", "expected"),
-    [
-        ("frame012.png", 7, "frame007.png"),
-        ("img_07_raw.png", 112, "img_112_raw.png"),
-        ("video3frame000000060.npy", 48, "video3frame000000048.npy"),
-    ],
-)
-def test_a_name_is_given_another_frame_number(name, number, expected, tmp_path):
-    assert with_number(tmp_path / name, number) == tmp_path / expected
-
-
-def test_the_spacing_of_numbers_is_the_largest_step_of_all_of_them():
-    assert spacing([0, 60, 120]) == 60
-    assert spacing([3, 27, 15, 51]) == 12
-    assert spacing([5]) == spacing([]) == 0
 
 
 # ---- videos
@@ -189,18 +174,8 @@ FORMS = {
 
 
 def encoded(path: Path, codec: str, options: dict[str, str]) -> Path:
-    """Write frames that differ, of unequal durations where the container can."""
     noise = np.random.default_rng(0).integers(0, 255, (48, 64, 3), dtype=np.uint8)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25, options=options)
-        stream.width, stream.height = 64, 48
-        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
-        for index in range(FRAMES):
-            frame = av.VideoFrame.from_ndarray(np.roll(noise, 3 * index, axis=1), format="rgb24")
-            frame.pts, frame.time_base = index, Fraction(1, 25)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return path
+    return encode(path, [np.roll(noise, 3 * index, axis=1) for index in range(FRAMES)], codec, **options)
 
 
 def decoded(path: Path) -> list[np.ndarray]:
@@ -209,7 +184,7 @@ def decoded(path: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_frames_in_any_order_are_those_of_the_whole_video(name, tmp_path):
+def test_frames_in_any_order_equal_the_frames_of_the_whole_video(name, tmp_path):
     path = encoded(tmp_path / name, *FORMS[name])
     whole = decoded(path)
     order = [*range(len(whole)), *random.Random(0).sample(range(len(whole)), len(whole)), len(whole) - 1, 0]
@@ -223,8 +198,8 @@ def test_threads_and_several_videos_do_not_disturb_each_other(tmp_path):
     whole = {path: decoded(path) for path in paths}
     wanted = [(path, number) for number in range(0, FRAMES, 3) for path in paths]
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda one: read_frame(*one), wanted))
-    for (path, number), image in zip(wanted, found, strict=True):
+        images = list(threads.map(lambda frame: read_frame(*frame), wanted))
+    for (path, number), image in zip(wanted, images, strict=True):
         np.testing.assert_array_equal(image, whole[path][number])
 
 
@@ -235,22 +210,19 @@ def test_another_video_of_the_same_name_is_read_anew(tmp_path):
     assert (read_frame(path, 5) == decoded(path)[5]).all() and (first != read_frame(path, 5)).any()
 
 
-@pytest.mark.parametrize("number", [-1, FRAMES])
-def test_a_frame_that_is_not_there_is_refused(number, tmp_path):
+def test_missing_frames_and_files_that_are_no_video_are_refused(tmp_path):
     path = encoded(tmp_path / "a.mp4", *FORMS["b-frames.mp4"])
-    with pytest.raises(DataError, match=rf"a\.mp4: has no frame {number}, but frames 0 to 39"):
-        read_frame(path, number)
-
-
-def test_what_is_no_video_is_refused(tmp_path):
+    for number in (-1, FRAMES):
+        with pytest.raises(DataError, match=rf"a\.mp4: has no frame {number}, but frames 0 to 39"):
+            read_frame(path, number)
     with pytest.raises(DataError, match="cannot be opened"):
         frame_count(tmp_path / "absent.mp4")
-    (tmp_path / "text.mp4").write_text("no video")
-    with pytest.raises(DataError, match=r"text\.mp4: cannot be read \(.*; check it with another player"):
-        frame_count(tmp_path / "text.mp4")
+    path.write_text("no video")
+    with pytest.raises(DataError, match=r"a\.mp4: cannot be read \(.*; check it with another player"):
+        frame_count(path)
 
 
-def test_a_video_cut_off_says_which_frame_it_cannot_give(tmp_path):
+def test_a_frame_missing_from_a_truncated_video_is_named(tmp_path):
     path = encoded(tmp_path / "a.avi", *FORMS["mpeg4.avi"])
     data = bytearray(path.read_bytes())
     data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)

@@ -1,4 +1,4 @@
-"""Image files of recorders, label tools and microscopes are read as they are meant, or refused with the remedy."""
+"""Image files of recorders, label tools and microscopes are read as meant, or refused with a remedy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from shared_components.cli import main
 from shared_components.data.check import check_site
 from shared_components.data.custom.masks import read_mask
-from shared_components.data.files import DataError, SeveralPictures, read_colours, read_ids, read_rgb
-from shared_components.data.orientation import turned
+from shared_components.data.files import DataError, SeveralPictures, read_colours, read_ids, read_rgb, turned
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from tests.data.conftest import write, write_yaml
@@ -66,10 +66,9 @@ OTHER = saved(Image.fromarray(255 - RGB), "JPEG")
 
 @pytest.mark.parametrize("whole", [JPEG, saved(Image.fromarray(RGB), "JPEG", progressive=True), PNG])
 @pytest.mark.parametrize("after", [bytes(5000), OTHER, b"\xff" * 9, np.random.default_rng(1).bytes(3000)])
-def test_what_a_recorder_writes_after_the_end_of_a_picture_does_not_matter(whole, after, tmp_path):
-    expected = np.asarray(Image.open(io.BytesIO(whole)))
-    found = read_rgb(placed(tmp_path, "a.img", whole + after))
-    assert np.abs(found.astype(int) - expected).max() <= 3  # two decoders
+def test_bytes_after_the_end_of_a_picture_do_not_matter(whole, after, tmp_path):
+    image = read_rgb(placed(tmp_path, "a.img", whole + after))
+    assert np.abs(image.astype(int) - np.asarray(Image.open(io.BytesIO(whole)))).max() <= 3  # two decoders
 
 
 @pytest.mark.parametrize("whole", [JPEG, saved(Image.fromarray(RGB), "JPEG", progressive=True), PNG])
@@ -89,10 +88,6 @@ def test_the_thumbnail_of_a_jpeg_is_not_its_end(tmp_path):
         read_rgb(placed(tmp_path, "b.jpg", whole[: -len(JPEG) // 2]))
 
 
-def shape_of_tifffile(*shape: int) -> dict[int, tuple[int, list[int]]]:
-    return described(f'{{"shape": {list(shape)}}}')
-
-
 def described(text: str) -> dict[int, tuple[int, list[int]]]:
     return {270: (2, [*text.encode(), 0])}
 
@@ -103,7 +98,7 @@ def described(text: str) -> dict[int, tuple[int, list[int]]]:
         (tiff(*[(IDS, {})] * 6), 6),
         (tiff(*[(RGB, {})] * 3), 3),
         (tiff((IDS, described("ImageJ=1.54f\nimages=12\nchannels=3\nframes=4\nhyperstack=true\n"))), 12),
-        (tiff((IDS, shape_of_tifffile(5, 16, 24))), 5),
+        (tiff((IDS, described('{"shape": [5, 16, 24]}'))), 5),
         (tiff((IDS, {32997: (4, [7])})), 7),
         *[
             (saved(Image.fromarray(RGB), kind, save_all=True, append_images=[Image.fromarray(255 - RGB)]), 2)
@@ -115,13 +110,19 @@ def described(text: str) -> dict[int, tuple[int, list[int]]]:
 def test_a_file_of_several_pages_is_refused_with_their_number(data, count, tmp_path):
     path = placed(tmp_path, "op0.tif", data)
     for read in (read_rgb, read_ids, read_colours, lambda path: read_mask(path, coloured=False)):
-        with pytest.raises(SeveralPictures, match=rf"holds {count} pages or frames.*magick op0\.tif op0_%04d\.png"):
+        with pytest.raises(SeveralPictures, match=rf"contains {count} pages or frames.*magick op0\.tif op0_%04d\.png"):
             read(path)
 
 
 @pytest.mark.parametrize(
     "more",
-    [{}, described("ImageJ=1.54f\n"), shape_of_tifffile(16, 24, 3), described('{"shape": "x"}'), {32997: (4, [1])}],
+    [
+        {},
+        described("ImageJ=1.54f\n"),
+        described('{"shape": [16, 24, 3]}'),
+        described('{"shape": "x"}'),
+        {32997: (4, [1])},
+    ],
 )
 def test_a_tiff_of_one_page_is_read(more, tmp_path):
     small = np.ascontiguousarray(RGB[::4, ::4])
@@ -130,28 +131,22 @@ def test_a_tiff_of_one_page_is_read(more, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_labels_whose_white_is_0_are_refused_and_frames_are_shown_as_they_say(dtype, tmp_path):
+def test_labels_whose_white_is_0_are_refused_and_frames_are_inverted(dtype, tmp_path):
     path = placed(tmp_path, "a.tif", tiff((IDS.astype(dtype), {}), photometric=0))
     for read in (read_ids, lambda path: read_mask(path, coloured=False), lambda path: read_mask(path, coloured=True)):
         with pytest.raises(DataError, match=r"MinIsWhite.*export the label again as PNG"):
             read(path)
     if dtype == np.uint8:
         np.testing.assert_array_equal(read_rgb(path)[..., 0], 255 - IDS)
-
-
-def test_a_label_of_one_bit_whose_white_is_0_is_refused(tmp_path):
-    bits = np.packbits(IDS > 0, axis=1)
-    tags = {256: (4, [24]), 258: (3, [1])}
+    bits, tags = np.packbits(IDS > 0, axis=1), {256: (4, [24]), 258: (3, [1])}
     with pytest.raises(DataError, match="MinIsWhite"):
         read_ids(placed(tmp_path, "a.tif", tiff((bits, tags), photometric=0)))
-    np.testing.assert_array_equal(
-        read_ids(placed(tmp_path, "b.tif", tiff((bits, tags), photometric=1))), 255 * (IDS > 0)
-    )
+    path = placed(tmp_path, "b.tif", tiff((bits, tags), photometric=1))
+    np.testing.assert_array_equal(read_ids(path), 255 * (IDS > 0))
 
 
 def palette_file(folder: Path, greys: list[int] | list[tuple[int, int, int]], kind: str = "PNG") -> Path:
-    image = Image.fromarray(IDS)
-    image = image.convert("P")
+    image = Image.fromarray(IDS).convert("P")
     image.putpalette([channel for grey in greys for channel in (grey if isinstance(grey, tuple) else (grey,) * 3)])
     return placed(folder, f"a.{kind.lower()}", saved(image, kind))
 
@@ -171,9 +166,9 @@ def palette_file(folder: Path, greys: list[int] | list[tuple[int, int, int]], ki
         ([(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 128)], (1, 2, 3), [0, 1, 2, 3]),  # colours for people
     ],
 )
-def test_a_palette_of_greys_means_its_greys_or_its_places_where_that_is_certain(kind, greys, known, expected, tmp_path):
-    found = read_mask(palette_file(tmp_path, greys, kind), coloured=False, known=known)
-    np.testing.assert_array_equal(found, np.array(expected)[IDS])
+def test_a_palette_of_greys_is_read_as_greys_or_places_if_it_is_certain(kind, greys, known, expected, tmp_path):
+    mask = read_mask(palette_file(tmp_path, greys, kind), coloured=False, known=known)
+    np.testing.assert_array_equal(mask, np.array(expected)[IDS])
 
 
 @pytest.mark.parametrize("known", [(), (1, 2, 3, 85, 170, 255), (7,)])
@@ -183,31 +178,21 @@ def test_a_palette_of_greys_that_may_be_read_in_two_ways_is_refused(greys, known
         read_mask(palette_file(tmp_path, greys), coloured=False, known=known)
 
 
-def test_site_init_reads_quantised_masks_by_the_ids_that_it_is_given(tmp_path, surgfl_site):
+def test_site_init_reads_quantised_masks_by_the_given_ids(tmp_path):
     for number, video in enumerate("abc"):
         write(tmp_path / f"{video}/frames/f_0.png", RGB)
         (tmp_path / video / "masks").mkdir()
         Image.fromarray(IDS * (10 + 5 * (number == 0))).quantize(256).save(tmp_path / video / "masks/f_0.png")
-    site = surgfl_site("--id", "10=x", "--id", "20=y", "--id", "30=z", "--id", "15=u", "--id", "45=v")
+    ids = ("--id", "10=x", "--id", "20=y", "--id", "30=z", "--id", "15=u", "--id", "45=v")
+    assert main(["site", "init", str(tmp_path), "--yes", *ids]) == 0
+    site = load_site(tmp_path / "site.yaml")
     label = read_sample(samples(site, "train")[0]).targets["label"]
     names = np.array([*site.classes])[label]
     assert names[0, 0] == "background" and [*dict.fromkeys(names[:, 0])][1:] == ["u", "z", "v"]
 
 
-@pytest.fixture
-def surgfl_site(tmp_path):
-    """Describe the folder by `surgfl site init`."""
-    from shared_components.cli import main
-
-    def describe(*options: str):
-        assert main(["site", "init", str(tmp_path), "--yes", *options]) == 0
-        return load_site(tmp_path / "site.yaml")
-
-    return describe
-
-
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_frames_may_have_an_alpha_channel_that_hides_nothing(mode, tmp_path):
+def test_an_alpha_channel_may_hide_no_pixel_of_a_frame_and_not_all_of_a_mask(mode, tmp_path):
     image = Image.fromarray(RGB).convert(mode)
     shown = np.asarray(image.convert("RGB"))
     np.testing.assert_array_equal(read_rgb(placed(tmp_path, "a.png", saved(image, "PNG"))), shown)
@@ -216,13 +201,10 @@ def test_frames_may_have_an_alpha_channel_that_hides_nothing(mode, tmp_path):
     image.putalpha(alpha)
     with pytest.raises(DataError, match=r"transparent pixels.*export the frames without transparency"):
         read_rgb(placed(tmp_path, "b.png", saved(image, "PNG")))
-
-
-def test_a_mask_that_is_transparent_everywhere_is_not_all_background(tmp_path):
     image = Image.fromarray(RGB).convert("RGBA")
     image.putalpha(0)
     with pytest.raises(DataError, match="transparent everywhere"):
-        read_mask(placed(tmp_path, "a.png", saved(image, "PNG")), coloured=True)
+        read_mask(placed(tmp_path, "c.png", saved(image, "PNG")), coloured=True)
 
 
 @pytest.mark.parametrize("options", [{"format": "PNG", "interlace": 1}, {"format": "JPEG", "quality": 100}])
@@ -265,14 +247,11 @@ def site_of(tmp_path):
 @pytest.mark.parametrize("stored", ["as the image", "upright", "as the image, with its orientation", "TIFF"])
 def test_a_mask_lies_on_a_turned_frame_however_it_was_stored(turn, stored, site_of):
     upright = turned(IDS, turn)
-    mask = upright if stored == "upright" else IDS
-    name = "f_0.png"
-    data = saved(Image.fromarray(mask), "PNG")
-    if "orientation" in stored:
-        data = oriented(mask, turn, "PNG")
-    if stored == "TIFF":
-        data, name = oriented(mask, turn, "TIFF"), "f_0.tif"
-    site = site_of(oriented(RGB, turn), data, mask_name=name)
+    kind = "TIFF" if stored == "TIFF" else "PNG"
+    data = saved(Image.fromarray(upright if stored == "upright" else IDS), "PNG")
+    if "orientation" in stored or kind == "TIFF":
+        data = oriented(IDS, turn, kind)
+    site = site_of(oriented(RGB, turn), data, mask_name="f_0.tif" if kind == "TIFF" else "f_0.png")
     assert check_site(site) == []
     item = read_sample(samples(site, "train")[0])
     np.testing.assert_array_equal(item.targets["label"], upright)
@@ -283,18 +262,15 @@ def test_a_mask_lies_on_a_turned_frame_however_it_was_stored(turn, stored, site_
     ("frame", "turn"), [(RGB, 2), (RGB, 3), (RGB, 4), (np.ascontiguousarray(RGB[:, :16]), 6)], ids=str
 )
 def test_a_mask_that_fits_a_turned_frame_in_two_ways_is_refused(frame, turn, site_of):
-    site = site_of(oriented(frame, turn), saved(Image.fromarray(np.ascontiguousarray(IDS[:, : frame.shape[1]])), "PNG"))
-    sentence = rf"EXIF orientation {turn}, and the mask .* fits it turned and as it is stored; turn the images for good"
-    assert sentence_of(check_site(site), sentence)
+    mask = np.ascontiguousarray(IDS[:, : frame.shape[1]])
+    site = site_of(oriented(frame, turn), saved(Image.fromarray(mask), "PNG"))
+    sentence = rf"EXIF orientation {turn}, and the mask .* fits it turned and as stored; apply the orientation"
+    (problem,) = check_site(site)
+    assert re.search(sentence, str(problem))
     with pytest.raises(ValueError, match=sentence):
         read_sample(samples(site, "train")[0])
 
 
 def test_a_mask_with_an_orientation_that_its_frame_lacks_is_refused(site_of):
-    site = site_of(oriented(RGB, 1), oriented(IDS, 3, "PNG"))
-    assert sentence_of(check_site(site), r"has the EXIF orientation 3, and its image .* has 1; export the mask without")
-
-
-def sentence_of(problems, pattern: str) -> bool:
-    (problem,) = problems
-    return bool(re.search(pattern, str(problem)))
+    (problem,) = check_site(site_of(oriented(RGB, 1), oriented(IDS, 3, "PNG")))
+    assert re.search(r"has the EXIF orientation 3, and its image .* has 1; export the mask without", str(problem))

@@ -6,15 +6,10 @@ from shared_components.data.inventory import Inventory, LeftOut, left_out_files
 
 
 def test_files_are_left_out_by_reason_and_by_folder():
-    kinds = {
-        "a/1.png": "images",
-        "a/2.png": "images",
-        "b/c/1.png": "images",
-        "b/2.png": "masks",
-        "d.dcm": "unread files",
-    }
-    found = left_out_files(kinds, {"a/1.png"}, lambda path: "odd")
-    assert [(one.kind, one.names, one.count, one.whole_folder) for one in found] == [
+    kinds = {path: "images" for path in ("a/1.png", "a/2.png", "b/c/1.png")}
+    kinds |= {"b/2.png": "masks", "d.dcm": "unread files"}
+    left_out = left_out_files(kinds, {"a/1.png"}, lambda path: "odd")
+    assert [(part.kind, part.names, part.count, part.whole_folder) for part in left_out] == [
         ("images", ("a/2.png",), 1, False),
         ("images", ("b/",), 1, True),
         ("masks", ("b/",), 1, True),
@@ -35,18 +30,15 @@ def test_files_are_left_out_by_reason_and_by_folder():
 def test_more_than_one_in_twenty_or_a_folder_needs_consent(used, count, whole, agreed, asked):
     left = LeftOut("pages", ("x",), "odd", count, whole, agreed)
     assert bool(Inventory({"pages": used}, (left,)).needs_consent) == asked
-
-
-def test_small_parts_of_one_kind_add_up():
-    parts = tuple(LeftOut("images", (name,), name, 1) for name in "ab")
+    parts = tuple(LeftOut("images", (name,), name, 1) for name in "ab")  # small parts add up
     assert not Inventory({"images": 30}, parts[:1]).needs_consent
     assert len(Inventory({"images": 30}, parts).needs_consent) == 2
 
 
 def test_the_table_has_a_row_for_each_kind_and_a_line_for_each_reason():
     names = tuple(f"{n}.png" for n in range(5))
-    found = Inventory({"images": 7, "splits": 2}, (LeftOut("images", names, "no mask", 5),), {"splits": "train, test"})
-    assert list(found.lines()) == [
+    parts = (LeftOut("images", names, "no mask", 5),)
+    assert list(Inventory({"images": 7, "splits": 2}, parts, {"splits": "train, test"}).lines()) == [
         "            found     used  left out",
         "  images       12        7         5",
         "  splits        2        2         0  train, test",

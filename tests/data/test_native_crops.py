@@ -24,7 +24,7 @@ def test_a_crop_has_its_share_of_the_area_its_ratio_and_lies_in_the_frame():
         crop = drawn(seed)
         top, left, h, w = crop.box(480, 854)
         assert top >= 0 and left >= 0 and top + h <= 480 and left + w <= 854
-        assert 0.59 < h * w / (480 * 854) <= 1 or (h, w) == (480, 640)  # 4:3, where no try fits
+        assert 0.59 < h * w / (480 * 854) <= 1 or (h, w) == (480, 640)  # 4:3 if no try fits
         assert 0.74 < w / h < 1.34
         mirrored += crop.mirrored
     assert 80 < mirrored < 120
@@ -36,22 +36,19 @@ def test_a_crop_worked_by_hand():
     assert NativeCrop(((0.9, 4.0),), 0.0, 0.0, False).box(60, 200) == (0, 60, 60, 80)
 
 
-def test_the_pixels_are_those_of_the_box_bicubically_and_mirrored():
+def test_pixels_come_from_the_box_bicubically_and_mirrored_or_halved_by_means_without_an_odd_edge():
     image = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
     crop = NativeCrop(((0.5, 1.2),), 0.3, 0.6, True)
     top, left, h, w = crop.box(40, 60)
     expected = cv2.resize(image[top : top + h, left : left + w], (32, 24), interpolation=cv2.INTER_CUBIC)[:, ::-1]
     np.testing.assert_array_equal(crop_native(image, crop, 24, 32), expected)
-
-
-def test_a_frame_twice_as_large_is_halved_by_means_without_its_odd_edge():
     image = np.random.default_rng(1).integers(0, 256, (49, 65, 3), dtype=np.uint8)
     crop = NativeCrop(((1.0, 65 / 49),), 0.0, 0.0, False)
     means = image[:48, :64].reshape(24, 2, 32, 2, 3).astype(np.float64).mean((1, 3))  # (48, 64, 3) -> (24, 32, 3)
     np.testing.assert_allclose(crop_native(image, crop, 24, 32), means, atol=0.5)
 
 
-def test_batches_crop_images_alone_by_the_generator(make_site):
+def test_batches_crop_only_images_by_the_generator(make_site):
     site = load_site(make_site("endovis2017"))
     options = {"batch_size": 2, "iterations": 2, "augment": True, "crop_area": 0.6}
 
@@ -62,5 +59,5 @@ def test_batches_crop_images_alone_by_the_generator(make_site):
     first, again = stream(()), stream(())
     assert [batch["image"].shape for batch in first] == [(2, 3, 16, 16)] * 2
     assert all(torch.equal(one["image"], other["image"]) for one, other in zip(first, again, strict=True))
-    with pytest.raises(SiteError, match="crop_area is of images alone, not of label; write crop_area: 0"):
+    with pytest.raises(SiteError, match="crop_area crops only images, not label; write crop_area: 0"):
         stream(("label",))

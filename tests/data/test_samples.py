@@ -1,4 +1,4 @@
-"""A site's samples are listed in time order, then those of another site that it trains on; errors name the site."""
+"""A site's samples are listed in time order, then the samples of an added site; errors name the site."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from tests.data.conftest import H, canonical_mask, own_spec, write, write_sisvse
 
 def test_frames_are_in_time_order_and_videos_as_listed(make_site):
     site = load_site(make_site("sar_rarp50", split={"train": ["video_3", "video_1"]}))
-    assert [(frame.video, frame.index) for frame in samples(site, "train")] == [
-        *(("video_3", 60 * index) for index in range(4)),
-        *(("video_1", 60 * index) for index in range(4)),
-    ]
+    listed = [(frame.video, frame.index) for frame in samples(site, "train")]
+    assert listed == [(video, 60 * index) for video in ("video_3", "video_1") for index in range(4)]
 
 
 def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
@@ -30,11 +28,8 @@ def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
     site = load_site(make_site("endovis2015_rigid", frames=8, split=split, frame_interval=2))
     assert [frame.index for frame in samples(site, "train")] == [2, 4, 6]
     assert [frame.index for frame in samples(site, "validation")] == [7]
-
-
-def test_a_range_beyond_the_videos_end_is_refused(make_site):
-    site = load_site(make_site("endovis2015_rigid", split={"train": [{"OP1": [0, 5]}]}))
-    with pytest.raises(SiteError, match="split 'train' asks for frames 0 to 5 of OP1, which has 4; correct"):
+    site = load_site(make_site("endovis2015_rigid", split={"train": [{"OP1": [0, 9]}]}))
+    with pytest.raises(SiteError, match="split 'train' asks for frames 0 to 9 of OP1, which has 8; correct"):
         samples(site, "train")
 
 
@@ -45,7 +40,7 @@ def test_a_range_beyond_the_videos_end_is_refused(make_site):
         ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
     ],
 )
-def test_parts_are_merged_where_the_site_asks_for_fewer_classes(classes, names, ids, make_site):
+def test_parts_are_merged_for_a_site_with_fewer_classes(classes, names, ids, make_site):
     site = load_site(make_site(classes=classes))
     assert site.classes == names
     mask = read_sample(samples(site, "train")[0]).targets["label"]
@@ -65,28 +60,25 @@ def test_a_target_of_another_size_is_refused_by_both_files(dataset, noun, make_s
     )
 
 
-def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(make_site):
+def test_only_the_test_folder_of_pfedsis_may_have_masks_of_another_size(make_site):
     site = load_site(make_site("pfedsis_npy"))
-    item = read_sample(samples(site, "test")[0])
-    mask = item.targets["label"]
-    assert (item.images.shape, mask.shape) == ((1, 64, 80, 3), (128, 160))
-    frame = samples(site, "train")[0]
-    write(frame.targets["label"][0], mask)
+    item, frame = read_sample(samples(site, "test")[0]), samples(site, "train")[0]
+    assert (item.images.shape, item.targets["label"].shape) == ((1, 64, 80, 3), (128, 160))
+    write(frame.targets["label"][0], item.targets["label"])
     with pytest.raises(SiteError, match="mask is 160x128"):
         read_sample(frame)
 
 
 @pytest.mark.parametrize(("target", "others"), [("weather", "none"), ("depth", "scared, stereomis")])
-def test_a_target_that_the_dataset_has_not_is_refused_with_those_that_have_it(target, others, make_site):
+def test_a_target_that_the_dataset_lacks_is_refused_with_the_datasets_that_have_it(target, others, make_site):
     path = make_site()
     with pytest.raises(SiteError) as error:
         samples(load_site(path), "train", SampleSpec(targets=(target,)))
-    assert str(error.value) == (
-        f"site hospital-a: {path}: endovis2017 has no {target}; datasets with {target}: {others}"
-    )
+    message = f"site hospital-a: {path}: endovis2017 has no {target}; datasets with {target}: {others}"
+    assert str(error.value) == message
 
 
-# ---- frames of another site besides
+# ---- frames of an added site
 
 
 @pytest.fixture
@@ -106,34 +98,25 @@ ADDED = {"also_trains_on": "simulated/site.yaml"}
 
 def test_training_samples_are_the_sites_own_and_then_the_others(make_site, other):
     file, plain = other(), samples(load_site(make_site()), "train")
-    site = load_site(make_site(**ADDED))
-    found = samples(site, "train")
-    assert found[:4] == plain and [sample.added for sample in found] == [False] * 4 + [True] * 8
-    assert [sample.images for sample in found[4:]] == [s.images for s in samples(load_site(file), "train")]
-    assert {sample.site for sample in found[4:]} == {"simulated"}
+    listed = samples(load_site(make_site(**ADDED)), "train")
+    assert listed[:4] == plain and [sample.added for sample in listed] == [False] * 4 + [True] * 8
+    assert [sample.images for sample in listed[4:]] == [s.images for s in samples(load_site(file), "train")]
+    assert {sample.site for sample in listed[4:]} == {"simulated"}
+    for split in ("validation", "test"):
+        other(split={"train": ["domain_random_syn"], split: ["manual_syn"]})
+        plain = samples(load_site(make_site()), split)
+        assert samples(load_site(make_site(**ADDED)), split) == plain
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_validation_and_test_stay_the_sites_own(make_site, other, split):
-    other(split={"train": ["domain_random_syn"], split: ["manual_syn"]})
-    plain = samples(load_site(make_site()), split)
-    assert samples(load_site(make_site(**ADDED)), split) == plain
-
-
-def test_added_labels_are_read_by_their_own_data_set_in_the_classes_of_the_site(make_site, other):
+def test_added_labels_have_the_classes_of_the_site_and_added_clips_the_history_of_their_own_site(make_site, other):
     other()
     for classes, ids in (("parts", [0, 1, 2, 3]), ("foreground", [0, 1, 1, 1])):
         sample = samples(load_site(make_site(classes=classes, **ADDED)), "train")[4 + 2]
         label = read_sample(sample).targets["label"]
         assert np.array_equal(label, np.array(ids, np.uint8)[canonical_mask(2)])
-
-
-def test_clips_of_added_frames_have_the_history_of_their_own_site(make_site, other):
-    """Endovis's images are half a second apart; those of the other one are of no video and are repeated."""
-    other()
-    clip = SampleSpec(frames=2, interval=0.5)
-    found = samples(load_site(make_site(**ADDED)), "train", clip)
-    assert found[1].images[0] != found[1].images[1] and found[5].images[0] == found[5].images[1]
+    # EndoVis's images are half a second apart; the added images belong to no video and are repeated
+    clips = samples(load_site(make_site(**ADDED)), "train", SampleSpec(frames=2, interval=0.5))
+    assert clips[1].images[0] != clips[1].images[1] and clips[5].images[0] == clips[5].images[1]
 
 
 def test_added_files_are_checked_and_set_aside_as_the_sites_own(make_site, other):
@@ -160,12 +143,12 @@ def test_the_style_that_a_site_publishes_is_of_its_own_frames(make_site, other):
     assert ours[0].equal(theirs[0]) and ours[1].equal(theirs[1])
 
 
-def test_checking_a_site_counts_added_frames_and_says_whose_they_are(make_site, other, capsys):
+def test_checking_a_site_counts_added_frames_and_names_their_site(make_site, other, capsys):
     file = other()
     assert main(["check-data", str(make_site(**ADDED))]) == 0
-    said = capsys.readouterr().out
-    assert f"its training frames include those of {file}" in said
-    assert [line.split()[:3] for line in said.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
+    lines = capsys.readouterr().out
+    assert f"its training frames include those of {file}" in lines
+    assert [line.split()[:3] for line in lines.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
 
 
 def refused(path, use=lambda site: None):
@@ -183,13 +166,13 @@ def test_a_value_that_is_no_path_is_refused(make_site, tmp_path, value):
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "said"),
+    ("own", "others", "sentence"),
     [
         ({"also_trains_on": "absent.yaml"}, {}, "absent.yaml, which is not a file"),
         ({"also_trains_on": "simulated"}, {}, "simulated, which is not a file"),
         ({"also_trains_on": "site.yaml"}, {}, "is this file itself"),
-        (ADDED, {"also_trains_on": "../site.yaml"}, "which says 'also_trains_on' itself"),
-        (ADDED, {"task": "depth"}, "whose task is 'depth'; name one, or write 'task: depth' here as well"),
+        (ADDED, {"also_trains_on": "../site.yaml"}, "which has 'also_trains_on', too"),
+        (ADDED, {"task": "depth"}, "whose task is 'depth'; name another, or write 'task: depth' here, too"),
         ({"task": "depth", **ADDED}, {"task": "segmentation"}, "is 'segmentation'; name a site of 'depth'"),
         (ADDED, {"split": {"test": ["manual_syn"]}}, "names no video under 'train'"),
         (ADDED, {"classes": "foreground"}, "cannot be read as 'parts'; write 'classes: foreground' here"),
@@ -197,26 +180,25 @@ def test_a_value_that_is_no_path_is_refused(make_site, tmp_path, value):
         (ADDED, {"root": "absent"}, "'root' is "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_added_is_refused_with_one_sentence(make_site, other, own, others, said):
+def test_a_site_that_cannot_be_added_is_refused_with_one_sentence(make_site, other, own, others, sentence):
     other(**others)
-    assert said in refused(make_site(**own))
+    assert sentence in refused(make_site(**own))
 
 
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
+NUMBERS = {"train": 1, "validation": 2, "test": 3}
+
+
+@pytest.mark.parametrize("split", NUMBERS)
 def test_frames_of_a_split_of_its_own_cannot_be_added(make_site, tmp_path, split):
     """A second file may describe more of the same data set, and no frame may be trained on and tested on."""
-    path = make_site()
-    number = {"train": 1, "validation": 2, "test": 3}[split]
+    video, own = f"instrument_dataset_{NUMBERS[split]}", {s: [f"instrument_dataset_{n}"] for s, n in NUMBERS.items()}
     (tmp_path / "simulated").mkdir()
-    shared = {"dataset": "endovis2017", "root": "../data", "split": {"train": [f"instrument_dataset_{number}"]}}
-    (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump(shared))
+    shared = {"dataset": "endovis2017", "split": {"train": [video]}}
+    write_yaml(tmp_path / "simulated/site.yaml", {**shared, "root": ".."})
     path = make_site(**ADDED)
     for root in ("../data", ".."):  # both find the videos
-        (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump({**shared, "root": root}))
-        assert f"instrument_dataset_{number}, a part of this site's own split {split!r}" in refused(path)
-    shared["split"] = {"train": [{f"instrument_dataset_{number}": [0, 2]}]}
-    (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump(shared))
-    cut = {"train": {1: [2, 4]}, "validation": {2: [2, 4]}, "test": {3: [2, 4]}}[split]
-    own = {s: [f"instrument_dataset_{n}"] for s, n in (("train", 1), ("validation", 2), ("test", 3))}
-    own[split] = [{f"instrument_dataset_{n}": bounds} for n, bounds in cut.items()]
-    assert len(samples(load_site(make_site(split=own, **ADDED)), split)) == 2 + 2 * (split == "train")
+        write_yaml(tmp_path / "simulated/site.yaml", {**shared, "root": root})
+        assert f"{video}, a part of this site's own split {split!r}" in refused(path)
+    write_yaml(tmp_path / "simulated/site.yaml", {**shared, "root": "../data", "split": {"train": [{video: [0, 2]}]}})
+    site = load_site(make_site(split={**own, split: [{video: [2, 4]}]}, **ADDED))
+    assert len(samples(site, split)) == 2 + 2 * (split == "train")

@@ -1,13 +1,15 @@
-"""A site.yaml is understood whole, or refused by file and key."""
+"""A site.yaml is read completely, or refused by file and key."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import yaml
 
 from shared_components.data.site import SiteError, VideoRange
 from shared_components.data.site_file import load_site
+from tests.data.conftest import write_yaml
 
 
 def refusal(path: Path) -> str:
@@ -60,21 +62,22 @@ def test_a_key_given_twice_is_refused(line, key, make_site):
 @pytest.mark.parametrize("key", ["dataset", "root", "split"])
 def test_a_required_key_is_asked_for(key, make_site):
     path = make_site()
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if not line.startswith((f"{key}:", "  ", "-"))))
+    write_yaml(path, {**yaml.safe_load(path.read_text()), key: None})
     assert refusal(path).startswith(f"'{key}' is missing; add it")
 
 
-def test_an_unknown_dataset_is_refused_with_those_there_are(make_site):
+def test_unknown_names_are_refused_with_the_known_names(make_site):
+    message = refusal(make_site(split={"train": ["instrument_dataset_9"]}))
+    assert message.startswith("unknown video in split 'train' 'instrument_dataset_9'; did you mean")
+    assert message.endswith("'root' has: instrument_dataset_1, instrument_dataset_2, instrument_dataset_3")
     path = make_site()
     path.write_text(path.read_text().replace("endovis2017", "endovis17"))
     assert refusal(path).startswith("unknown dataset 'endovis17'; did you mean 'endovis2017'? known: ")
-
-
-def test_an_unknown_video_is_refused_with_those_that_exist(make_site):
-    message = refusal(make_site(split={"train": ["instrument_dataset_9"]}))
-    assert message.startswith("unknown video in split 'train' 'instrument_dataset_9'; did you mean")
-    assert message.endswith("'root' holds: instrument_dataset_1, instrument_dataset_2, instrument_dataset_3")
+    message = refusal(make_site("endovis2015_rigid", classes="parts"))
+    assert message.startswith("'classes' is 'parts', but endovis2015_rigid has 'shaft_manipulator'")
+    assert message.endswith("write shaft_manipulator or foreground")
+    message = refusal(make_site("scared", classes="foreground"))
+    assert message == "'classes' is 'foreground', but scared has no label masks; leave it out"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_an_unknown_video_is_refused_with_those_that_exist(make_site):
         ({"split": ["instrument_dataset_1"]}, "'split' is ['instrument_dataset_1']; "),
         ({"split": {"train": "instrument_dataset_1"}}, "split 'train' is 'instrument_dataset_1'; "),
         ({"split": {"train": [1]}}, "unknown video in split 'train' 1; "),
-        ({"split": {"train": [{"a": [0, 1], "b": [0, 1]}]}}, "split 'train' holds "),
+        ({"split": {"train": [{"a": [0, 1], "b": [0, 1]}]}}, "split 'train' has "),
         ({"split": {"train": [{"instrument_dataset_1": [3, 3]}]}}, "split 'train' gives "),
         ({"split": {"train": [{"instrument_dataset_1": [0]}]}}, "split 'train' gives "),
         ({"split": {"train": [{"instrument_dataset_1": 3}]}}, "split 'train' gives "),
@@ -116,17 +119,6 @@ def test_an_unknown_video_is_refused_with_those_that_exist(make_site):
 )
 def test_a_bad_value_is_refused_by_its_key(changes, beginning, make_site):
     assert refusal(make_site(**changes)).startswith(beginning)
-
-
-def test_a_coarser_dataset_cannot_be_read_as_parts(make_site):
-    message = refusal(make_site("endovis2015_rigid", classes="parts"))
-    assert message.startswith("'classes' is 'parts', but endovis2015_rigid has 'shaft_manipulator'")
-    assert message.endswith("write shaft_manipulator or foreground")
-
-
-def test_a_dataset_without_masks_has_no_classes_to_merge(make_site):
-    message = refusal(make_site("scared", classes="foreground"))
-    assert message == "'classes' is 'foreground', but scared has no label masks; leave it out"
 
 
 @pytest.mark.parametrize(
@@ -140,13 +132,9 @@ def test_a_dataset_without_masks_has_no_classes_to_merge(make_site):
 )
 def test_frames_in_two_splits_are_refused(split, make_site):
     assert "share frames" in refusal(make_site("endovis2015_rigid", split=split))
-
-
-def test_ranges_that_touch_share_no_frame():
     assert not VideoRange("a", 0, 3).overlaps(VideoRange("a", 3, 4))
     assert not VideoRange("a", 3, 4).overlaps(VideoRange("a", 0, 3))
-    assert not VideoRange("a").overlaps(VideoRange("b"))
-    assert VideoRange("a", 2, 5).overlaps(VideoRange("a"))
+    assert not VideoRange("a").overlaps(VideoRange("b")) and VideoRange("a", 2, 5).overlaps(VideoRange("a"))
 
 
 @pytest.mark.parametrize("content", ["dataset: [", "- a list", "", "just words", "a: b: c"])
@@ -171,7 +159,7 @@ def test_the_sites_own_vectors_and_encoder_lie_beside_its_site_yaml_or_anywhere(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
+    ("key", "value", "sentence"),
     [
         ("text_vectors", "own.safetensors", "own.safetensors, which is not a file; make it with `surgfl text-vec"),
         ("text_vectors", "data.safetensors", "data.safetensors, which is not a file"),
@@ -185,7 +173,7 @@ def test_the_sites_own_vectors_and_encoder_lie_beside_its_site_yaml_or_anywhere(
         ("text_encoder", 1, "1; write the folder of a text encoder"),
     ],
 )
-def test_vectors_and_encoder_that_are_not_there_are_refused(key, value, words, make_site, tmp_path):
+def test_missing_vectors_and_encoders_are_refused(key, value, sentence, make_site, tmp_path):
     (tmp_path / "data.safetensors").mkdir()
     message = refusal(make_site(**{key: value}))
-    assert message.startswith(f"'{key}' is ") and words in message
+    assert message.startswith(f"'{key}' is ") and sentence in message

@@ -1,4 +1,4 @@
-"""Published splits have the published numbers of videos, and a test that the start has seen is refused."""
+"""Splits have the published numbers of videos, and a test on seen videos is refused."""
 
 from __future__ import annotations
 
@@ -14,88 +14,81 @@ from shared_components.data.splits import (
     FEW_SHOT,
     LEFT_OUT,
     SEEN,
-    few,
+    add_seen_videos,
+    choose_few_videos,
     named,
-    refuse_seen,
-    refuse_test,
-    seen_after,
-    seen_note,
-    seen_with,
-    without_tested,
+    refuse_seen_test,
+    refuse_seen_videos,
+    remove_test_videos,
+    seen_videos_after_training,
+    seen_videos_entry,
 )
 
 CHOLECSEG8K = {"train": (1, 9, 18, 20, 24, 25, 26, 28, 35, 37, 43, 48, 55), "test": (12, 27)}
-"""Of EndoViT's experiments, which validate on 17 and 52."""
+"""Split of EndoViT, which validates on 17 and 52."""
 FOLD_5 = [video for fold in CHOLECT45_FOLDS[:4] for video in fold][:-5]
-"""What fold 5 trains on; the last five of the others are for validation."""
+"""Training videos of fold 5; the last five of the other folds are for validation."""
 
 
-def test_cholect45_has_45_videos_in_five_folds_of_nine_and_cholec80_the_published_parts():
+def test_splits_and_few_shot_lists_have_the_published_numbers_of_training_videos():
     assert [len(set(fold)) for fold in CHOLECT45_FOLDS] == [9] * 5
     assert len({video for fold in CHOLECT45_FOLDS for video in fold}) == 45
     assert [len(videos) for videos in CHOLEC80.values()] == [40, 8, 32]
-
-
-def test_few_shot_lists_are_of_training_videos_and_of_their_length():
     training = {"segmentation": CHOLECSEG8K["train"], "triplets": FOLD_5, "phases": CHOLEC80["train"]}
     for task, lists in FEW_SHOT.items():
         for count, runs in lists.items():
-            assert len(runs) == 3
-            for videos in runs:
-                assert len(set(videos)) == count
-                assert set(videos) <= set(training[task])
+            assert len(runs) == 3 and all(len(set(videos)) == count for videos in runs)
+            assert all(set(videos) <= set(training[task]) for videos in runs)
 
 
 def test_a_few_videos_are_those_of_the_papers_run_or_the_first_by_their_digest():
     """The order of `printf SEED/VIDEO | sha256sum`: 1/d, 1/a, 1/b, 1/c and 2/c, 2/a, 2/b, 2/d."""
-    assert few("abcd", 1, 1) == ["d"] and few("abcd", 2, 1) == ["a", "d"] and few("abcd", 3, 2) == ["a", "b", "c"]
+    assert (
+        choose_few_videos("abcd", 1, 1) == ["d"]
+        and choose_few_videos("abcd", 2, 1) == ["a", "d"]
+        and choose_few_videos("abcd", 3, 2) == ["a", "b", "c"]
+    )
     training = named("cholecseg8k", CHOLECSEG8K["train"])
-    assert few(training, 2, 1, dataset="cholecseg8k", task="segmentation") == ["video01", "video24"]
-    assert few(training, 1, 3, dataset="cholecseg8k", task="segmentation") == ["video43"]
-    for others in ({"dataset": ""}, {"task": "reconstruction"}):
-        given = {"dataset": "cholecseg8k", "task": "segmentation"} | others
-        assert few(training, 2, 1, **given) == few(training, 2, 1)
-    assert few(training[:4], 2, 1, dataset="cholecseg8k", task="segmentation") == few(training[:4], 2, 1)
+    assert choose_few_videos(training, 2, 1, dataset="cholecseg8k", task="segmentation") == ["video01", "video24"]
+    assert choose_few_videos(training, 1, 3, dataset="cholecseg8k", task="segmentation") == ["video43"]
+    assert choose_few_videos(training, 2, 1, dataset="", task="segmentation") == choose_few_videos(training, 2, 1)
+    assert choose_few_videos(training, 2, 1, dataset="cholecseg8k", task="reconstruction") == choose_few_videos(
+        training, 2, 1
+    )
+    assert choose_few_videos(training[:4], 2, 1, dataset="cholecseg8k", task="segmentation") == choose_few_videos(
+        training[:4], 2, 1
+    )
     for count in (0, 5):
-        with pytest.raises(ValueError, match=f"trains on 4 videos, and {count} of them are asked for"):
-            few("abcd", count, 1)
+        with pytest.raises(ValueError, match=f"trains on 4 videos, and {count} are needed"):
+            choose_few_videos("abcd", count, 1)
 
 
-def test_what_a_later_task_is_tested_on_is_left_out_of_cholec80_alone():
+def test_each_variant_leaves_out_the_test_videos_of_its_task_only_in_cholec80():
     names = ["video12", "video13", "video41"]
-    assert [without_tested(names, "cholec80_frames", task) for task in LEFT_OUT] == [
+    assert [remove_test_videos(names, "cholec80_frames", task) for task in LEFT_OUT] == [
         ["video13", "video41"], ["video12", "video41"], ["video12", "video13"]
     ]  # fmt: skip
-    assert without_tested(names, "heico", "segmentation") == names
-
-
-def test_every_variant_leaves_out_what_its_task_is_tested_on():
+    assert remove_test_videos(names, "heico", "segmentation") == names
     tested = {"segmentation": CHOLECSEG8K["test"], "triplets": CHOLECT45_FOLDS[4], "phases": CHOLEC80["test"]}
-    for task, videos in tested.items():
-        assert set(videos) <= set(LEFT_OUT[task])
+    assert all(set(videos) <= set(LEFT_OUT[task]) for task, videos in tested.items())
     assert [len(videos) for videos in LEFT_OUT.values()] == [4, 9, 40]
 
 
 def test_a_test_that_the_start_has_seen_is_refused_under_any_datasets_name():
-    header = seen_note({"cholec80": named("cholec80", (1, 68)), "heico": ["Rectal1"]})
-    refuse_seen(header, "cholect50", ["VID70"], start="vit.safetensors")
-    refuse_seen({}, "cholect50", ["VID68"], start="vit.safetensors")
-    refuse_seen(header, "gynsurg", ["video68"], start="vit.safetensors")
+    header, start = seen_videos_entry({"cholec80": named("cholec80", (1, 68)), "heico": ["Rectal1"]}), "vit.safetensors"
+    refuse_seen_videos(header, "cholect50", ["VID70"], start=start)
+    refuse_seen_videos({}, "cholect50", ["VID68"], start=start)
+    refuse_seen_videos(header, "gynsurg", ["video68"], start=start)
     with pytest.raises(ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect50 \(VID68\)"):
-        refuse_seen(header, "cholect50", ["VID70", "VID68"], start="vit.safetensors")
+        refuse_seen_videos(header, "cholect50", ["VID70", "VID68"], start=start)
     with pytest.raises(ValueError, match="seen_videos in its header cannot be read"):
-        refuse_seen({SEEN: "[1]"}, "cholect50", [], start="vit.safetensors")
-
-
-def test_grasp_shows_the_operations_of_psi_ava():
-    header = seen_note({"psi_ava": ["CASE001", "CASE021"]})
-    refuse_seen(header, "grasp", ["CASE041", "CASE002"], start="vit.safetensors")
+        refuse_seen_videos({SEEN: "[1]"}, "cholect50", [], start=start)
+    header = seen_videos_entry({"psi_ava": ["CASE001", "CASE021"]})  # the same operations as GraSP's
+    refuse_seen_videos(header, "grasp", ["CASE041", "CASE002"], start=start)
     with pytest.raises(ValueError, match=r"has seen 1 of the test's videos of grasp \(CASE021\)"):
-        refuse_seen(header, "grasp", ["CASE041", "CASE021"], start="vit.safetensors")
-    assert few([f"video{n:02d}" for n in range(1, 81)], 2, 1, dataset="psi_ava", task="phases") != [
-        "video01",
-        "video25",
-    ]
+        refuse_seen_videos(header, "grasp", ["CASE041", "CASE021"], start=start)
+    names = [f"video{n:02d}" for n in range(1, 81)]
+    assert choose_few_videos(names, 2, 1, dataset="psi_ava", task="phases") != ["video01", "video25"]
 
 
 def site(tmp_path, *, dataset="cholect45", rendered=False, own=None, added=None):
@@ -109,33 +102,33 @@ def site(tmp_path, *, dataset="cholect45", rendered=False, own=None, added=None)
 
 
 def test_a_site_whose_test_the_start_has_seen_is_refused_and_a_part_of_a_video_or_a_silent_header_is_not(tmp_path):
-    own, seen = site(tmp_path), seen_note({"cholec80_frames": ["video68"]})[SEEN]
-    refuse_test("", own, start="vit.safetensors")
-    refuse_test(seen_note({"cholec80": ["video01"]})[SEEN], own, start="vit.safetensors")
-    refuse_test(seen, replace(own, split={"test": (VideoRange("VID68", 0, 5),)}), start="vit.safetensors")
-    with pytest.raises(
-        ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); ch"
-    ):
-        refuse_test(seen, own, start="vit.safetensors")
+    own, seen = site(tmp_path), seen_videos_entry({"cholec80_frames": ["video68"]})[SEEN]
+    refuse_seen_test("", own, start="vit.safetensors")
+    refuse_seen_test(seen_videos_entry({"cholec80": ["video01"]})[SEEN], own, start="vit.safetensors")
+    refuse_seen_test(seen, replace(own, split={"test": (VideoRange("VID68", 0, 5),)}), start="vit.safetensors")
+    with pytest.raises(ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); s"):
+        refuse_seen_test(seen, own, start="vit.safetensors")
 
 
 def test_two_sites_of_one_data_set_add_their_videos(tmp_path):
     other = replace(site(tmp_path), split={"train": (VideoRange("VID05"),)})
-    seen = seen_note({"cholect45": ["VID09"]})[SEEN]
-    assert seen_with(seen, [site(tmp_path), other]) == seen_note({"cholect45": ["VID01", "VID02", "VID05", "VID09"]})
-    assert seen_with("", []) == {}
+    seen = seen_videos_entry({"cholect45": ["VID09"]})[SEEN]
+    assert add_seen_videos(seen, [site(tmp_path), other]) == seen_videos_entry(
+        {"cholect45": ["VID01", "VID02", "VID05", "VID09"]}
+    )
+    assert add_seen_videos("", []) == {}
 
 
 def test_names_of_rendered_videos_and_of_a_hospitals_own_are_neither_compared_nor_written(tmp_path):
-    seen = seen_note({"cholec80": ["video68"]})[SEEN]
+    seen = seen_videos_entry({"cholec80": ["video68"]})[SEEN]
     rendered = site(tmp_path, rendered=True)
-    refuse_test(seen, rendered, start="vit.safetensors")
-    assert (seen_after("", rendered), seen_after(seen, rendered)) == ({}, {SEEN: seen})
+    refuse_seen_test(seen, rendered, start="vit.safetensors")
+    assert (seen_videos_after_training("", rendered), seen_videos_after_training(seen, rendered)) == ({}, {SEEN: seen})
     (tmp_path / RENDERED).unlink()
     hospital = site(tmp_path, own=Own("frames", {}, ("background", "tool")))
-    assert seen_after("", hospital) == {}
-    assert seen_after(seen, site(tmp_path, added=site(tmp_path, dataset="heico"))) == seen_note(
+    assert seen_videos_after_training("", hospital) == {}
+    assert seen_videos_after_training(seen, site(tmp_path, added=site(tmp_path, dataset="heico"))) == seen_videos_entry(
         {"cholec80": ["video68"], "cholect45": ["VID01", "VID02"], "heico": ["VID01", "VID02"]}
     )
     with pytest.raises(ValueError, match="seen_videos in its header cannot be read"):
-        refuse_test("[1]", hospital, start="vit.safetensors")
+        refuse_seen_test("[1]", hospital, start="vit.safetensors")

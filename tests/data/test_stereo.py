@@ -1,4 +1,4 @@
-"""Depth of a rendered stereo pair is that of the geometry, and unpacking writes what the reader reads."""
+"""Depth of a rendered stereo pair equals its geometry, and the reader reads the unpacked frames."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pair() -> tuple[np.ndarray, np.ndarray]:
     return left, cv2.warpPerspective(left, induced, (WIDTH, HEIGHT))
 
 
-def expected_depth(folder: Path) -> np.ndarray:
+def expected_depth() -> np.ndarray:
     """Intersect the ray of each pixel of the rectified left camera with the plane."""
     turn, _, new, *_ = cv2.stereoRectify(
         MATRIX, None, MATRIX, None, (WIDTH, HEIGHT), ROTATION, TRANSLATION, flags=cv2.CALIB_ZERO_DISPARITY, alpha=0
@@ -55,36 +55,35 @@ def expected_depth(folder: Path) -> np.ndarray:
     return (PLANE / (turn.T @ rays)[2]).reshape(HEIGHT, WIDTH)
 
 
-def test_the_depth_of_a_plane_is_that_of_its_geometry(tmp_path):
-    camera = StereoCamera(read_calibration(calibration(tmp_path)), (HEIGHT, WIDTH))
-    left, right = camera.rectified(*pair())
-    depth = camera.depth(left, right)
+def test_the_depth_of_a_plane_equals_its_geometry_at_each_size(tmp_path):
+    calibrated = read_calibration(calibration(tmp_path))
+    camera = StereoCamera(calibrated, (HEIGHT, WIDTH))
+    depth = camera.depth(*camera.rectified(*pair()))
     known = depth > 0
     assert depth.dtype == np.float32 and known[:, 30:].mean() > 0.8
-    error = np.abs(depth - expected_depth(tmp_path))[known]
+    error = np.abs(depth - expected_depth())[known]
     assert np.median(error) < 0.6 and np.quantile(error, 0.95) < 2.0  # a quarter of a pixel is 1 mm here
-
-
-def test_images_that_were_shrunk_have_the_same_depth(tmp_path):
-    camera = StereoCamera(read_calibration(calibration(tmp_path)), (HEIGHT // 2, WIDTH // 2))
-    left, right = (cv2.resize(image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for image in pair())
-    depth = camera.depth(*camera.rectified(left, right))
+    camera = StereoCamera(calibrated, (HEIGHT // 2, WIDTH // 2))
+    small = (cv2.resize(image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for image in pair())
+    depth = camera.depth(*camera.rectified(*small))
     assert abs(np.median(depth[depth > 0]) - PLANE) < 2
+    with pytest.raises(ValueError, match="an image is 160x100, and the calibration is for 160x120"):
+        StereoCamera(calibrated, (100, WIDTH))
 
 
-def test_what_one_eye_alone_sees_is_unknown():
-    """A square in front, 12 pixels apart in both images, hides the 8 columns beside it of what is 4 pixels apart."""
+def test_points_that_only_one_camera_sees_are_unknown():
+    """A square in front, 12 pixels apart in both images, hides 8 columns of the background, 4 pixels apart."""
     left, behind = np.random.default_rng(1).integers(0, 256, (2, 60, 120, 3), dtype=np.uint8)
     right = np.roll(left, -4, axis=1)
     right[:, 108:] = behind[:, 108:]
     right[20:40, 48:78] = left[20:40, 60:90]
-    found = disparity(left, right, most=15)
-    assert (np.abs(found[24:36, 64:86] - 12) < 0.5).mean() > 0.9 and (np.abs(found[48:, 20:100] - 4) < 0.5).mean() > 0.9
-    assert (found[24:36, 53:59] > 0).mean() < 0.4
+    shift = disparity(left, right, most=15)
+    assert (np.abs(shift[24:36, 64:86] - 12) < 0.5).mean() > 0.9 and (np.abs(shift[48:, 20:100] - 4) < 0.5).mean() > 0.9
+    assert (shift[24:36, 53:59] > 0).mean() < 0.4
 
 
 def published(folder: Path, frames: int = 4) -> Path:
-    """Write a sequence as it is published: a video of both images and the calibration."""
+    """Write a published sequence: a video of both images, and the calibration."""
     calibration(folder)
     both = cv2.cvtColor(np.vstack(pair()), cv2.COLOR_RGB2BGR)
     video = cv2.VideoWriter(str(folder / "P1.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 25, (WIDTH, 2 * HEIGHT))
@@ -111,13 +110,10 @@ def test_a_sequence_is_unpacked_once_and_read_as_a_site(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda folder: (folder / "P1.mp4").unlink(), "holds 0 .mp4 files"),
+        (lambda folder: (folder / "P1.mp4").unlink(), "has 0 .mp4 files"),
         (lambda folder: (folder / "P1.mp4").write_bytes(b"no video"), "is damaged, or no video"),
-        (
-            lambda folder: calibration(folder, TRANSLATION / 1000),
-            "cameras are 0.0042.* mm apart; write T_0 to T_2 in mil",
-        ),
-        (lambda folder: calibration(folder, -TRANSLATION), "right camera is not beside the left one"),
+        (lambda folder: calibration(folder, TRANSLATION / 1000), "cameras 0.0042.* mm apart; write T_0 to T_2 in mil"),
+        (lambda folder: calibration(folder, -TRANSLATION), "right camera is not to the right of the left camera"),
         (lambda folder: (folder / "StereoCalibration.ini").write_text("[StereoLeft]\nfc_x = 1"), "no calibration of"),
     ],
 )
@@ -145,10 +141,8 @@ def test_frames_outside_the_published_stretches_are_neither_unpacked_nor_read(tm
     assert unpack(folder, every=1) == (4, 25.0)
     unpacked(folder, range(9))
     reader = find_reader("stereomis")
-    assert reader.videos(tmp_path) == ["P1"]
-    assert (
-        [number for number, _, _ in reader.frames(tmp_path, "P1")] == [1, 2, 6, 7] == [*reader.images(tmp_path, "P1")]
-    )
+    assert reader.videos(tmp_path) == ["P1"] and [*reader.images(tmp_path, "P1")] == [1, 2, 6, 7]
+    assert [number for number, _, _ in reader.frames(tmp_path, "P1")] == [1, 2, 6, 7]
     table(folder, "train")  # a table without rows cuts nothing
     assert len(reader.frames(tmp_path, "P1")) == 9
 
@@ -165,20 +159,14 @@ def test_a_sequence_with_stretches_of_both_kinds_is_two_videos(tmp_path):
     }  # fmt: skip
     calibration(tmp_path / "P1")
     assert sequences(tmp_path) == [tmp_path / "P1"]
-    config = {
-        "dataset": "stereomis",
-        "root": ".",
-        "task": "depth",
-        "split": {"train": ["P1/train"], "test": ["P1/test"]},
-    }
+    config = {"dataset": "stereomis", "root": ".", "task": "depth"}
+    config["split"] = {"train": ["P1/train"], "test": ["P1/test"]}
     site = load_site(write_yaml(tmp_path / "site.yaml", config))
     assert [len(samples(site, split, SampleSpec(("depth",)))) for split in ("train", "test")] == [3, 2]
-    with pytest.raises(SiteError, match="unknown video in split 'train' 'P1'; 'root' holds: P1/train, P1/test"):
+    with pytest.raises(SiteError, match="unknown video in split 'train' 'P1'; 'root' has: P1/train, P1/test"):
         load_site(write_yaml(tmp_path / "site.yaml", config | {"split": {"train": ["P1"]}}))
     table(tmp_path / "P2_0", "test", (9, 12))
-    with pytest.raises(
-        DataError, match="has no frames in rectified/left/, in the stretches of its tables; run 'surgfl"
-    ):
+    with pytest.raises(DataError, match="has no frames in rectified/left/, in the stretches of its tables; run 'surg"):
         reader.images(tmp_path, "P2_0")
 
 
@@ -186,19 +174,11 @@ def test_a_sequence_with_stretches_of_both_kinds_is_two_videos(tmp_path):
     ("rows", "words"),
     [([(3, 3)], "from '3' to '3'"), ([(0, 2), (-1, 4)], "from '-1' to '4'"), ([("a", "b")], "from 'a' to 'b'")],
 )
-def test_a_row_that_is_no_stretch_is_refused(rows, words, tmp_path):
+def test_frames_that_were_not_unpacked_and_rows_that_are_no_stretch_are_refused(rows, words, tmp_path):
+    calibration(tmp_path / "P1")
+    with pytest.raises(DataError, match=r"has no frames in rectified/left/; run 'surgfl unpack-stereomis"):
+        find_reader("stereomis").frames(tmp_path, "P1")
     unpacked(tmp_path / "P1", range(3))
     table(tmp_path / "P1", "test", *rows)
     with pytest.raises(DataError, match=rf"test_split.csv: has a stretch {words}; copy the file again"):
         find_reader("stereomis").videos(tmp_path)
-
-
-def test_images_of_another_shape_than_the_calibrations_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="an image is 160x100, and the calibration is for 160x120"):
-        StereoCamera(read_calibration(calibration(tmp_path)), (100, WIDTH))
-
-
-def test_frames_that_were_not_unpacked_are_asked_for(tmp_path):
-    calibration(tmp_path / "P1")
-    with pytest.raises(DataError, match=r"has no frames in rectified/left/; run 'surgfl unpack-stereomis"):
-        find_reader("stereomis").frames(tmp_path, "P1")

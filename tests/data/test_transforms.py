@@ -1,14 +1,18 @@
-"""The frames of a sample and its targets move together, and only as told; colours change as they were drawn."""
+"""Frames and targets move together, by the augmentation drawn; colours change as drawn."""
 
 from __future__ import annotations
 
 import colorsys
+from dataclasses import replace
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
 
+from shared_components.data.files import DataError
+from shared_components.data.targets import form_of, of_last_frame, over_time, refuse_other_form
 from shared_components.data.transforms import (
     UNCHANGED,
     Augmentation,
@@ -23,7 +27,6 @@ from shared_components.data.transforms import (
     to_tensors,
     turn,
 )
-from tests.data.conftest import canonical_mask
 
 UNMOVED = Augmentation(flip_horizontal=False, flip_vertical=False, width=4, left=0.0, top=0.0)
 
@@ -41,7 +44,7 @@ def frame_that_shows_its_mask() -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_(**changes: object) -> Augmentation:
-    return Augmentation(**{**UNMOVED.__dict__, **changes})
+    return replace(UNMOVED, **changes)
 
 
 @pytest.mark.parametrize(
@@ -57,18 +60,19 @@ def with_(**changes: object) -> Augmentation:
         (with_(width=8, left=0.999, flip_horizontal=True), [[1, 1, 0, 0], [1, 1, 0, 0]]),
     ],
 )
-def test_a_mask_is_flipped_scaled_and_cropped_as_told_and_its_image_with_it(augmentation, expected):
+def test_a_mask_and_its_image_are_flipped_scaled_and_cropped(augmentation, expected):
     image, mask = moved(*frame_that_shows_its_mask(), augmentation)
     assert mask.tolist() == expected
-    if augmentation.width == 4:  # nothing is interpolated
+    if augmentation.width == 4:  # no interpolation
         np.testing.assert_array_equal(image, np.dstack([mask * 10] * 3))
 
 
 def test_a_smaller_frame_is_padded_with_zeros_at_the_right_and_the_bottom():
-    image, mask = np.full((2, 4, 3), 9, dtype=np.uint8), np.full((2, 4), 3, dtype=np.uint8)
-    new_image, new_mask = moved(image, mask, with_(width=2, left=0.9, top=0.9))
-    assert new_mask.tolist() == [[3, 3, 0, 0], [0, 0, 0, 0]]
-    assert new_image[:, :, 0].tolist() == [[9, 9, 0, 0], [0, 0, 0, 0]]
+    image, mask = moved(
+        np.full((2, 4, 3), 9, np.uint8), np.full((2, 4), 3, np.uint8), with_(width=2, left=0.9, top=0.9)
+    )
+    assert mask.tolist() == [[3, 3, 0, 0], [0, 0, 0, 0]]
+    assert image[:, :, 0].tolist() == [[9, 9, 0, 0], [0, 0, 0, 0]]
 
 
 def sampled(seed: int, count: int, **options: object) -> list[Augmentation]:
@@ -76,7 +80,7 @@ def sampled(seed: int, count: int, **options: object) -> list[Augmentation]:
     return [sample_augmentation(generator, **options) for _ in range(count)]
 
 
-def test_what_is_sampled_stays_in_its_range_and_uses_it():
+def test_draws_stay_in_their_range_and_use_it():
     drawn = sampled(0, 400, width=64)
     assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(32, 36), *range(124, 129)}
     assert 160 < sum(d.flip_horizontal for d in drawn) < 240
@@ -85,36 +89,15 @@ def test_what_is_sampled_stays_in_its_range_and_uses_it():
     assert drawn == sampled(0, 400, width=64)
 
 
-def test_without_flips_nothing_is_mirrored_and_the_rest_is_drawn_alike():
-    drawn, usual = sampled(3, 100, width=100, flips=False), sampled(3, 100, width=100)
-    assert not any(d.flip_horizontal or d.flip_vertical for d in drawn)
-    assert [(d.width, d.left, d.top) for d in drawn] == [(d.width, d.left, d.top) for d in usual]
-
-
-def test_without_crops_a_frame_stays_whole_and_the_rest_is_drawn_alike():
-    drawn, usual = sampled(3, 100, width=100, crops=False), sampled(3, 100, width=100)
-    assert {d.width for d in drawn} == {100}
-    assert [(d.flip_horizontal, d.left, d.top) for d in drawn] == [(d.flip_horizontal, d.left, d.top) for d in usual]
-
-
-def test_other_ends_of_the_scale_are_used_and_the_rest_is_drawn_alike():
-    drawn, usual = sampled(3, 400, width=100, smallest=0.75, largest=2.25), sampled(3, 400, width=100)
-    assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(75, 79), *range(222, 226)}
-    assert [(d.flip_horizontal, d.left) for d in drawn] == [(d.flip_horizontal, d.left) for d in usual]
-
-
-def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation():
-    mask = canonical_mask(2)
-    image = np.dstack([mask * 60] * 3)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(100):
-        new_image, new_mask = moved(image, mask, sample_augmentation(generator, width=80))
-        assert (new_image.shape, new_mask.shape) == (image.shape, mask.shape)
-        assert new_mask.dtype == np.uint8
-        assert set(np.unique(new_mask)) <= {0, 1, 2, 3}
-        # The image is interpolated at the edges of the parts only.
-        agrees = np.abs(new_image[:, :, 0].astype(int) - new_mask * 60) <= 30
-        assert agrees.mean() > 0.97
+def test_other_options_change_only_their_own_draws():
+    usual = sampled(3, 400, width=100)
+    unflipped, uncropped = sampled(3, 400, width=100, flips=False), sampled(3, 400, width=100, crops=False)
+    scaled = sampled(3, 400, width=100, smallest=0.75, largest=2.25)
+    for plain, whole, still, other in zip(usual, uncropped, unflipped, scaled, strict=True):
+        assert whole == replace(plain, width=100)
+        assert still == replace(plain, flip_horizontal=False, flip_vertical=False)
+        assert other == replace(plain, width=other.width)
+    assert {min(d.width for d in scaled), max(d.width for d in scaled)} <= {*range(75, 79), *range(222, 226)}
 
 
 @pytest.mark.parametrize(
@@ -129,17 +112,13 @@ def test_an_image_is_averaged_or_interpolated(pixels, size, expected):
     assert resize_image(image, *size).tolist() == np.dstack([expected] * 3).tolist()
 
 
-def test_a_target_is_resized_without_new_values():
+def test_a_target_is_resized_without_new_values_and_a_frame_of_the_right_size_is_not_touched():
     mask = np.array([[0, 1, 2, 3, 4, 5]], dtype=np.uint8).repeat(6, axis=0)
     assert resize_target(mask, 6, 2)[0].tolist() == [1, 4]  # the centre of the pixel
     depth = np.array([[200, 0], [50, 60]], np.float32)
     assert set(resize_target(depth, 4, 4).ravel()) == {0.0, 50.0, 60.0, 200.0}
-
-
-def test_a_frame_of_the_right_size_is_not_touched():
     image, mask = frame_that_shows_its_mask()
-    assert resize_image(image, 2, 4) is image
-    assert resize_target(mask, 2, 4) is mask
+    assert resize_image(image, 2, 4) is image and resize_target(mask, 2, 4) is mask
 
 
 def test_tensors_are_channels_first_and_share_no_memory():
@@ -176,7 +155,7 @@ def test_all_frames_of_a_clip_and_all_targets_move_alike():
     ],
 )
 def test_depth_is_divided_by_the_zoom(width, expected):
-    """Of 2 x 4 pixels: a crop at the top left, and each edge stays an edge."""
+    """A crop of 2 x 4 pixels at the top left; each edge stays an edge."""
     depth = np.array([[200, 0, 30, 40], [50, 60, 70, 80]], np.float32)
     image = np.zeros((1, 2, 4, 3), np.uint8)
     targets = augment(image, {"depth": depth, "label": depth.astype(np.uint8)}, with_(width=width))[1]
@@ -200,19 +179,53 @@ def test_a_turn_keeps_the_middle_makes_up_no_id_and_fills_with_zeros():
     assert set(np.unique(targets["label"])) == {0, 1, 3}
 
 
-def test_no_turn_draws_nothing_and_returns_the_same_frames():
-    generator = torch.Generator().manual_seed(1)
-    before = generator.get_state()
-    images = np.zeros((1, 4, 4, 3), np.uint8)
-    assert turn(images, {}, sample_turn(generator, 0.0))[0] is images
-    assert torch.equal(generator.get_state(), before)
-
-
 def test_turns_are_uniform_between_both_ends():
     generator = torch.Generator().manual_seed(2)
     drawn = np.array([sample_turn(generator, 20.0) for _ in range(4000)])
     assert -20 <= drawn.min() < -19.9 and 19.9 < drawn.max() <= 20
     assert abs(drawn.mean()) < 0.6 and abs(drawn.std() - 20 / np.sqrt(3)) < 0.3
+
+
+def test_no_turn_and_no_colours_draw_nothing_and_return_the_same_frames():
+    generator = torch.Generator().manual_seed(1)
+    before, images = generator.get_state(), frames()
+    drawn = sample_colours(generator, 0.0)
+    assert drawn == UNCHANGED and change_colours(images, drawn) is images
+    assert turn(images, {}, sample_turn(generator, 0.0))[0] is images
+    assert torch.equal(generator.get_state(), before)
+
+
+# ---- forms of targets
+
+TARGETS = {
+    "label": np.arange(12, dtype=np.uint8).reshape(3, 4),
+    "triplets": np.eye(100, dtype=np.uint8)[7],
+    "phase": np.array(3),
+}
+
+
+@pytest.mark.parametrize("T", [1, 2])
+def test_augmentation_moves_only_maps(T):
+    targets = {name: over_time([target] * T) for name, target in TARGETS.items()}
+    images = np.zeros((T, 3, 4, 3), np.uint8)
+    flipped = augment(images, targets, with_(flip_horizontal=True))[1]
+    turned = turn(images, targets, 180.0)[1]
+    np.testing.assert_array_equal(flipped["label"], targets["label"][..., ::-1])
+    np.testing.assert_array_equal(turned["label"], targets["label"][..., ::-1, ::-1])
+    for name in ("triplets", "phase"):
+        assert flipped[name] is targets[name] and turned[name] is targets[name]
+        np.testing.assert_array_equal(of_last_frame(name, targets[name]), TARGETS[name])
+    assert to_tensors(images, targets)["phase"].shape == ((2,) if T == 2 else ())
+
+
+@pytest.mark.parametrize(("name", "shape"), [("label", (100,)), ("triplets", ()), ("phase", (7,)), ("grade", (4, 4))])
+def test_another_form_is_refused_and_a_vector_is_not_resized(name, shape):
+    with pytest.raises(DataError, match=rf"a\.txt: gives '{name}' of shape .*, which is no {form_of(name)}: "):
+        refuse_other_form(name, np.zeros(shape), Path("a.txt"))
+    with pytest.raises(ValueError, match="target 'colour' has no form; add it to FORMS"):
+        form_of("colour")
+    with pytest.raises(ValueError, match=r"a target of shape \(100,\) is no map and has no size"):
+        resize_target(TARGETS["triplets"], 32, 48)
 
 
 # ---- colours
@@ -229,14 +242,6 @@ def of_colour(*rgb: int) -> np.ndarray:
 def drawn_at(strength: float, count: int = 2000) -> list[Colours]:
     generator = torch.Generator().manual_seed(1)
     return [sample_colours(generator, strength) for _ in range(count)]
-
-
-def test_strength_0_is_identity_and_draws_nothing():
-    generator = torch.Generator().manual_seed(0)
-    before, images = generator.get_state(), frames()
-    drawn = sample_colours(generator, 0.0)
-    assert drawn == UNCHANGED and torch.equal(generator.get_state(), before)
-    assert change_colours(images, drawn) is images
 
 
 def test_equal_generators_draw_equal_changes_and_as_many_numbers_whatever_happens():
@@ -318,16 +323,13 @@ def test_a_third_of_a_turn_leads_from_red_to_green():
 
 def test_noise_has_the_deviation_drawn_and_blur_takes_deviation_away():
     level = np.full((1, 96, 128, 3), 128, np.uint8)
-    one, other = (change_colours(level, Colours(noise=9.0, grain=g)).astype(float) for g in (0, 500_000))
-    assert one.std() == pytest.approx(9.0, rel=0.05) and one.mean() == pytest.approx(128, abs=0.3)
-    assert not np.array_equal(one, other)
+    first, other = (change_colours(level, Colours(noise=9.0, grain=g)).astype(float) for g in (0, 500_000))
+    assert first.std() == pytest.approx(9.0, rel=0.05) and first.mean() == pytest.approx(128, abs=0.3)
+    assert not np.array_equal(first, other)
+    large = np.full((1, 800, 1000, 3), 128, np.uint8)  # 2.4 million numbers, more than the bank
+    assert change_colours(large, Colours(noise=5.0, grain=7)).std() == pytest.approx(5.0, rel=0.05)
     busy = frames(height=64, width=64)
     assert change_colours(busy, Colours(blur=1.5)).std() < 0.5 * busy.std()
-
-
-def test_noise_covers_frames_larger_than_its_bank():
-    level = np.full((1, 800, 1000, 3), 128, np.uint8)  # 2.4 million numbers
-    assert change_colours(level, Colours(noise=5.0, grain=7)).std() == pytest.approx(5.0, rel=0.05)
 
 
 def test_compression_goes_by_the_drawn_quality_and_keeps_the_channels_order():

@@ -15,6 +15,7 @@ import pytest
 from shared_components.data.files import DataError
 from shared_components.data.video import frame_count, read_frame
 from shared_components.inference.video import frames_of, look_at
+from tests.data.conftest import encode
 
 COUNT, STEP = 30, 8
 KEEP_TIMES = {"use_editlist": "1", "avoid_negative_ts": "disabled"}
@@ -22,14 +23,7 @@ KEEP_TIMES = {"use_editlist": "1", "avoid_negative_ts": "disabled"}
 
 def write_numbers(path: Path, codec: str = "libx264", **options: object) -> Path:
     """Write `COUNT` frames whose brightness is their number."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25, options={key: str(value) for key, value in options.items()})
-        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
-        for number in range(COUNT):
-            image = np.full((64, 96, 3), STEP * number, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        container.mux(stream.encode(None))
-    return path
+    return encode(path, [np.full((64, 96, 3), STEP * number, np.uint8) for number in range(COUNT)], codec, **options)
 
 
 def copy_packets(
@@ -74,17 +68,15 @@ def number_of(image: np.ndarray) -> int:
 
 
 def assert_frames(path: Path, expected: list[int]) -> None:
-    """Compare all frames, in order, at random and streamed, with those expected; and OpenCV's number of them."""
+    """Compare all frames, in order, at random and streamed, and OpenCV's number of frames."""
     assert frame_count(path) == len(expected)
     order = list(range(len(expected)))
     assert [number_of(read_frame(path, place)) for place in order] == expected
     random.Random(0).shuffle(order)
     assert {place: number_of(read_frame(path, place)) for place in order} == dict(enumerate(expected))
     assert [number_of(image) for _, image, _ in frames_of(look_at(path))] == expected
-    capture, counted = cv2.VideoCapture(str(path)), 0
-    while capture.read()[0]:
-        counted += 1
-    assert counted == len(expected)
+    capture = cv2.VideoCapture(str(path))
+    assert sum(1 for _ in iter(lambda: capture.read()[0], False)) == len(expected)
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
@@ -127,11 +119,8 @@ def test_leading_pictures_that_cannot_be_decoded_are_no_frames(ending, tmp_path)
     assert_frames(path, list(range(10, COUNT)))
 
 
-def test_frames_of_avi_that_are_stored_in_another_order_than_shown_keep_their_numbers(tmp_path):
+def test_frames_of_avi_stored_in_another_order_keep_their_numbers_and_joined_recordings_their_order(tmp_path):
     assert_frames(write_numbers(tmp_path / "a.avi", bf=2), list(range(COUNT)))
-
-
-def test_recordings_that_were_joined_keep_their_order(tmp_path):
     path = write_numbers(tmp_path / "a.ts", bf=2)
     path.write_bytes(2 * path.read_bytes())
     assert_frames(path, 2 * list(range(COUNT)))

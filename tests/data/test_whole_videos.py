@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from shared_components.data.check import check_site, readable_samples
-from shared_components.data.dataset import SampleDataset, batches, collated
-from shared_components.data.samples import SampleSpec, read_sample, samples
+from shared_components.data.dataset import SampleDataset, batches, collate, random_places
+from shared_components.data.samples import SampleSpec, equally_spaced, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.whole_videos import equally_spaced, random_places
 from tests.data.conftest import numbers, write_yaml
 from tests.data.label_layouts import LABEL_WRITERS
 
@@ -26,44 +25,36 @@ def site_of(tmp_path, dataset, frames=9, **changes):
     return load_site(write_yaml(tmp_path / "site.yaml", {**config, **changes}))
 
 
-def test_frames_are_equally_spaced_from_the_first_to_the_last():
+def test_frames_are_equally_spaced_or_distinct_draws_in_order():
     assert equally_spaced(9, 3) == [0, 4, 8]
     assert equally_spaced(10, 4) == [0, 3, 6, 9]
     assert (equally_spaced(9, 1), equally_spaced(1, 3), equally_spaced(2, 4)) == ([4], [0, 0, 0], [0, 0, 1, 1])
-
-
-def test_random_places_are_distinct_ordered_and_the_seeds():
     drawn = [random_places(90, 10, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert drawn[0] == sorted(set(drawn[0])) and len(drawn[0]) == 10
     assert random_places(2, 4, torch.Generator()) == [0, 0, 1, 1]
 
 
-def test_a_video_is_one_sample_with_one_target(tmp_path):
+def test_a_video_or_a_range_of_it_is_one_sample_with_one_target(tmp_path):
     listed = samples(site_of(tmp_path, "appendix300"), "train", GRADE)
-    assert [(one.video, numbers(one)) for one in listed] == [("001", [0, 4, 8]), ("002", [0, 4, 8])]
+    assert [(sample.video, numbers(sample)) for sample in listed] == [("001", [0, 4, 8]), ("002", [0, 4, 8])]
     item = read_sample(listed[1])
     assert (item.images.shape, item.targets["grade"].shape, int(item.targets["grade"])) == ((3, 64, 80, 3), (), 1)
-
-
-def test_a_stretch_of_a_video_is_a_sample_too(tmp_path):
     site = site_of(tmp_path, "appendix300", split={"train": [{"001": [2, 7]}], "test": ["002"]})
     assert numbers(samples(site, "train", GRADE)[0]) == [2, 4, 6]
 
 
-def test_training_draws_frames_anew_and_a_look_does_not(tmp_path):
+def test_training_draws_new_frames_each_time_and_reading_does_not(tmp_path):
     site = site_of(tmp_path, "appendix300")
     spec = SampleSpec(("grade",), frames=3, targets_of="video", random_frames=True)
     dataset = SampleDataset(samples(site, "train", spec), height=16, width=20, site=site)
-
-    def run(seed):
-        generator = torch.Generator().manual_seed(seed)
-        return list(batches(dataset, batch_size=2, iterations=4, generator=generator, augment=False))
-
-    one, again = run(3), run(3)
-    assert all(torch.equal(a["image"], b["image"]) for a, b in zip(one, again, strict=True))
-    assert one[0]["image"].shape == (2, 3, 3, 16, 20) and sorted(one[0]["grade"].tolist()) == [0, 1]
-    assert len({batch["image"].sum().item() for batch in one}) > 1
+    first, again = (
+        list(batches(dataset, batch_size=2, iterations=4, generator=torch.Generator().manual_seed(3), augment=False))
+        for _ in range(2)
+    )
+    assert all(torch.equal(a["image"], b["image"]) for a, b in zip(first, again, strict=True))
+    assert first[0]["image"].shape == (2, 3, 3, 16, 20) and sorted(first[0]["grade"].tolist()) == [0, 1]
+    assert len({batch["image"].sum().item() for batch in first}) > 1
     np.testing.assert_array_equal(dataset.arrays(0)[0], dataset.arrays(0)[0])
 
 
@@ -77,41 +68,57 @@ def test_a_sequence_has_every_frame_at_a_rate_and_its_target(tmp_path):
     means = dataset.sequence(1, lambda frames: {"features/0": torch.from_numpy(frames).float().mean((1, 2))})
     assert means["features/0"].shape == (4, 3) and means["phase"].tolist() == [0, 2, 4, 6]
     with pytest.raises(ValueError, match="do not stack to a batch; write batch_size: 1 for whole sequences"):
-        collated([dataset[0], dataset[1]])
-    with pytest.raises(SiteError, match=r"sequences of frames 4 s apart are asked for.*every 3 s"):
+        collate([dataset[0], dataset[1]])
+    with pytest.raises(SiteError, match=r"the task needs sequences of frames 4 s apart,.*every 3 s"):
         samples(site, "train", SampleSpec(("phase",), targets_of="sequence", interval=4.0))
 
 
-def test_a_video_with_fewer_frames_than_are_taken_is_named_and_refused_or_set_aside(tmp_path):
-    names = LABEL_WRITERS["appendix300"](tmp_path / "data", 5, 3)
-    (tmp_path / "data/videos/004/000002.jpg").unlink()
-    config = {"name": "a", "dataset": "appendix300", "root": "data", "split": {"train": names}}
-    site = load_site(write_yaml(tmp_path / "site.yaml", config))
-    with pytest.raises(SiteError, match=r"004: 004 has 2 frames, and 3 are taken of each video; .*\(1 of 5 frames"):
+@pytest.fixture
+def graded(tmp_path):
+    """Write a site of Appendix300 with six videos of three frames; change its files first."""
+
+    def make(change):
+        names = LABEL_WRITERS["appendix300"](tmp_path / "data", 6, 3)
+        change(tmp_path / "data")
+        config = {
+            "name": "a",
+            "dataset": "appendix300",
+            "root": "data",
+            "split": {"train": names[:5], "test": names[5:]},
+        }
+        return load_site(write_yaml(tmp_path / "site.yaml", config))
+
+    return make
+
+
+def test_a_video_with_too_few_frames_is_named_and_refused_or_set_aside(graded):
+    site = graded(lambda root: (root / "videos/004/000002.jpg").unlink())
+    with pytest.raises(
+        SiteError, match=r"004: 004 has 2 frames, and the task needs 3 of each video; .*\(1 of 5 frames"
+    ):
         readable_samples(site, "train", GRADE)
-    kept, aside = readable_samples(replace(site, quarantine=0.2), "train", GRADE)
-    assert [one.video for one in kept] == ["001", "002", "003", "005"] and [one.video for one in aside] == ["004"]
+    readable, aside = readable_samples(replace(site, quarantine=0.2), "train", GRADE)
+    assert ([s.video for s in readable], [s.video for s in aside]) == (["001", "002", "003", "005"], ["004"])
 
 
-def test_a_video_without_a_grade_is_named_and_refused_or_set_aside(tmp_path):
-    names = LABEL_WRITERS["appendix300"](tmp_path / "data", 6, 3)
-    table = tmp_path / "data/grades.csv"
-    table.write_text(table.read_text().replace("003,2\n", "").replace("004,3\n", "004,\n"))
-    config = {"name": "a", "dataset": "appendix300", "root": "data", "split": {"train": names[:5], "test": names[5:]}}
-    site = load_site(write_yaml(tmp_path / "site.yaml", config))
-    problems = check_site(site, GRADE)
-    assert [problem.what for problem in problems] == ["has no grade of 003", "gives 004 no grade"]
-    kept, aside = readable_samples(replace(site, quarantine=0.4), "train", GRADE)
-    assert [one.video for one in aside] == ["003", "004"] and len(kept) == 3
+def test_a_video_without_a_grade_is_named_and_refused_or_set_aside(graded):
+    def change(root):
+        text = (root / "grades.csv").read_text()
+        (root / "grades.csv").write_text(text.replace("003,2\n", "").replace("004,3\n", "004,\n"))
+
+    site = graded(change)
+    assert [problem.what for problem in check_site(site, GRADE)] == ["has no grade of 003", "gives 004 no grade"]
+    readable, aside = readable_samples(replace(site, quarantine=0.4), "train", GRADE)
+    assert [sample.video for sample in aside] == ["003", "004"] and len(readable) == 3
 
 
-def test_what_cannot_be_a_sample_is_refused(tmp_path):
+def test_impossible_samples_are_refused(tmp_path):
     for wrong in ({"frames": 2, "interval": 1.0, "targets_of": "video"}, {"frames": 2, "targets_of": "sequence"}):
-        with pytest.raises(ValueError, match="cannot be"):
+        with pytest.raises(ValueError, match=r"cannot (give|have)"):
             SampleSpec(("phase",), **wrong)
-    with pytest.raises(ValueError, match="frames are drawn of whole videos alone"):
+    with pytest.raises(ValueError, match="random_frames needs whole videos"):
         SampleSpec(random_frames=True)
-    with pytest.raises(SiteError, match="another target at frame 3 than at frame 0; ask for the targets of frames"):
+    with pytest.raises(SiteError, match="another target at frame 3 than at frame 0; ask for targets of frames"):
         samples(site_of(tmp_path, "cholect45", frames=3), "train", SampleSpec(("phase",), targets_of="video"))
-    with pytest.raises(SiteError, match="'history: false' hides the frames"):
+    with pytest.raises(SiteError, match="'history: false' hides earlier frames"):
         samples(site_of(tmp_path / "b", "appendix300", history=False), "train", GRADE)

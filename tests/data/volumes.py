@@ -1,4 +1,4 @@
-"""Whole label volumes at once, for tests: the library reads and writes them frame by frame."""
+"""Read and write whole label volumes; the library works frame by frame."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,10 +9,10 @@ import numpy as np
 from shared_components.data.nifti import LabelWriter, label_frames
 
 
-def read_labels(path: Path, **asked: Any) -> np.ndarray:
+def read_labels(path: Path, **options: Any) -> np.ndarray:
     """Return (T, H, W), uint8, or uint16 where an id is above 255."""
-    found = np.stack(list(label_frames(path, **asked)))
-    return found.astype(np.uint8) if found.max() <= 255 else found
+    labels = np.stack(list(label_frames(path, **options)))
+    return labels.astype(np.uint8) if labels.max() <= 255 else labels
 
 
 def write_labels(path: Path, masks: Iterable[np.ndarray]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from shared_components.core.bundle import load_bundle
-from shared_components.core.task import checkpoint_notes, make_task
+from shared_components.core.task import checkpoint_header, make_task
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
 from shared_components.scenes.site import write_site
@@ -59,7 +59,7 @@ def write_model_and_video(folder: Path) -> None:
     numbers = {"frames": 2, "interval": 0.2, "targets_of": "all", "prompts": "first"}
     task = make_task("segmentation", numbers, classes=("background", "shaft", "wrist", "clasper"))
     follows = build_network(load_bundle("surgfed").network)
-    notes = checkpoint_notes("surgfed", "surgfed", task, numbers, size=(HEIGHT, WIDTH))
+    notes = checkpoint_header("surgfed", "surgfed", task, numbers, size=(HEIGHT, WIDTH))
     save_weights(folder / "surgfed.safetensors", follows.state_dict(), notes)
     _write_video(folder / "surgery.mp4", "mp4v", 3)
 

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from shared_components.cli import build_parser
-from shared_components.core.bundle import load_bundle, takes_squares
+from shared_components.core.bundle import load_bundle, needs_square_frames
 from shared_components.core.card import Metric
 from shared_components.core.method import load_method
 from shared_components.core.task import check_tasks, choose_task
@@ -195,7 +195,11 @@ def shrink_jobs(folder: Path) -> None:
         row |= {"arguments": own | {key: value for key, value in JOBS["arguments"].items() if key in own}}
         row |= {"synthetic": row.get("synthetic", {}) | JOBS["synthetic"]}
         if sizes := row.get("training"):
-            square = {"width": JOBS["training"]["height"]} if takes_squares(row.get("bundle", common["bundle"])) else {}
+            square = (
+                {"width": JOBS["training"]["height"]}
+                if needs_square_frames(row.get("bundle", common["bundle"]))
+                else {}
+            )
             row |= {"training": sizes | JOBS["training"] | square}
     path.write_text(yaml.safe_dump(described, sort_keys=False))
     write_jobs(folder)

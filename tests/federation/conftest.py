@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from shared_components.core import evaluation
-from shared_components.core.bundle import takes_squares
+from shared_components.core.bundle import needs_square_frames
 from shared_components.core.method import load_method, site_order
 from shared_components.core.partition import Role, cut
 from shared_components.federation.in_process import answer_request, open_together
@@ -128,7 +128,7 @@ def make_job(method="pfedsis", **changes):
     bundle = "toy" if bundle_names() == ["toy"] else bundle_for(method)
     values = {"bundle": bundle, "rounds": 2, "training": TINY, **SMALL.get(method, {})} | changes
     real = values["bundle"] in {*bundle_names()} - {"toy"}
-    if "training" not in changes and real and takes_squares(values["bundle"]):
+    if "training" not in changes and real and needs_square_frames(values["bundle"]):
         values["training"] = {**TINY, "width": TINY["height"]}
     return Job(name=f"test-{method}", method=method, **values)
 

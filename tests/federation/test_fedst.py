@@ -65,9 +65,9 @@ def test_a_clip_of_which_an_earlier_frame_is_missing(refusal, films, tmp_path, w
 def test_an_interval_that_the_video_cannot_give(refusal, scenes, films):
     """EndoVis has an image every half second."""
     words = refusal(site=scenes[0])
-    assert words.startswith(f"site site-2: {scenes[0]}: clips of 4 frames 0.2 s apart are asked for, but ")
+    assert words.startswith(f"site site-2: {scenes[0]}: the task needs clips of 4 frames 0.2 s apart, but ")
     words = refusal(tasks={"segmentation": {"interval": 0.01}})
-    assert "clips of 4 frames 0.01 s apart are asked for" in words
+    assert "the task needs clips of 4 frames 0.01 s apart" in words
     words = refusal(tasks={"segmentation": {"interval": math.nan}})
     assert "segmentation: interval is nan" in words
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from shared_components.core.initial_weights import RANDOM
 from shared_components.data.site_file import load_site
-from shared_components.data.splits import seen_note
+from shared_components.data.splits import seen_videos_entry
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
 from shared_components.federation.setup.site_setup import set_up_site
@@ -69,7 +69,7 @@ def test_a_site_whose_test_the_start_has_seen_takes_no_part(tmp_path):
     made, layout, tasks = job("fl_endovit_phases")
     (file,) = render(tmp_path / "sites", sites=1, layout=layout, tasks=tasks, height=64, width=64, frames_per_video=1)
     (file.parent / "render.json").unlink()  # as of a public data set
-    site, start = load_site(file), pretrained(tmp_path, **seen_note({"cholec80": ["video02", "video03"]}))
+    site, start = load_site(file), pretrained(tmp_path, **seen_videos_entry({"cholec80": ["video02", "video03"]}))
     (test,) = site.split["test"]
     with pytest.raises(ValueError, match=rf"mae\.safetensors has seen 1 of the test's videos of cholect45 \({test}\)"):
         set_up_site(made, site, start_weights=start)

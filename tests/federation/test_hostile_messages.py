@@ -93,7 +93,7 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     *(("enrol", {"start": {"start": "file", "sha256": bad}}, "start.sha256 is ") for bad in NO_HASHES),
     ("enrol", {"start": {"start": "file", "sha256": "", "path": "/data/a"}}, "unknown key 'start.path'"),
     ("enrol", {"items": ["style"]}, "items is ['style']"),
-    ("enrol", {"items": {"age": 4}}, "there is no profile item 'age'"),
+    ("enrol", {"items": {"age": 4}}, "unknown profile item 'age'"),
     *(("enrol", {"items": {"style": bad}}, "profile item 'style' should be six numbers") for bad in (
         [STYLE, STYLE], [[0.5] * 3, [0.1, 0.1, 2]])),
     ("enrol", {"items": {"text": "x" * 1001}}, "profile item 'text' should be the text of site.yaml"),
@@ -130,7 +130,7 @@ REQUESTS = [  # task, what a server changes in its message, words of the refusal
     ("unmask", {"round": 2, "sums": {"nonce": "0" * 32, "sites": []}}, "message is of round 3 of 2"),
     *((task, {"round": 3}, "message is of round 4 of 2") for task in ("enrol", "finish")),
     ("round", {"items": {"style": "$exit()"}}, "items.style is '$exit()'"),
-    ("round", {"items": {"evil": [1]}}, "there is no profile item 'evil'"),
+    ("round", {"items": {"evil": [1]}}, "unknown profile item 'evil'"),
     ("round", {"items": {"text": ["x" * 10**6]}}, "profile item 'text' should be"),
     ("round", {"items": {"style": [[[math.nan] * 3] * 2]}}, "profile item 'style' should be six numbers"),
     ("round", {"answered": "../1"}, "answered is '../1'; it is a whole number, at least 0 and at most 10"),

@@ -12,7 +12,7 @@ from shared_components.cli import main
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import provenance, run_cleanup
 from shared_components.federation.runs import run_folder as runs
-from shared_components.federation.runs.run_folder import leave_models, open_run, point_latest_to, working_on
+from shared_components.federation.runs.run_folder import link_models, lock_run, open_run, point_latest_to
 from tests.federation.conftest import make_job
 
 FIRST, SECOND, THIRD = "20260101-100000", "20260102-100000", "20260103-100000-1"
@@ -162,7 +162,7 @@ def test_a_run_is_described_by_its_files_and_one_that_ends_meanwhile_by_its_end(
     assert [run.status for run in (first, second, third)] == ["finished", "failed", "unfinished"]
     assert [run.latest for run in (first, second, third)] == [False, True, True]
     assert first.when == "2026-01-01 10:00:00" and 6000 < first.size < 7000
-    with working_on(second.folder):
+    with lock_run(second.folder):
         assert run_cleanup.read_run(second.folder).status == "running"
     assert run_cleanup.read_run(second.folder).status == "failed"
     stopped = make_run(state, "fedavg", "20260107-100000", finished=False, done=1, stopped="by an administrator")
@@ -179,7 +179,7 @@ def test_a_run_is_described_by_its_files_and_one_that_ends_meanwhile_by_its_end(
 
 def test_a_removed_run_is_gone_and_latest_names_the_newest_that_is_left(state):
     first, second, _ = run_cleanup.find_runs(state)
-    with working_on(second.folder), pytest.raises(FederationError, match="another process works on this run"):
+    with lock_run(second.folder), pytest.raises(FederationError, match="another process works on this run"):
         run_cleanup.remove(second)
     assert run_cleanup.remove(second) == second.size
     assert names(run_cleanup.find_runs(state / "fedavg")) == [f"fedavg/{FIRST}"]
@@ -194,7 +194,7 @@ def test_a_removed_run_is_gone_and_latest_names_the_newest_that_is_left(state):
 
 def test_a_workspace_keeps_its_models_when_their_run_goes_and_they_do_not_count_as_freed(state, tmp_path):
     first = run_cleanup.find_runs(state)[0]
-    left = leave_models(first.folder, ["site-1", "site-2"], tmp_path / "ws" / "models")
+    left = link_models(first.folder, ["site-1", "site-2"], tmp_path / "ws" / "models")
     assert len(left) == 4 and left[0].samefile(first.folder / "site-1" / "model.safetensors")
     size = run_cleanup.read_run(first.folder).size
     assert run_cleanup.remove(first) == size - 4000
@@ -204,7 +204,7 @@ def test_a_workspace_keeps_its_models_when_their_run_goes_and_they_do_not_count_
 def test_models_are_copied_where_the_disk_has_no_second_names(state, tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.hardlink_to", lambda self, to: (_ for _ in ()).throw(OSError("other disk")))
     (state / "fedavg" / FIRST / "server" / "model-depth.safetensors").write_bytes(b"y")
-    left = leave_models(state / "fedavg" / FIRST, ["site-1"], tmp_path / "models")
+    left = link_models(state / "fedavg" / FIRST, ["site-1"], tmp_path / "models")
     assert [path.relative_to(tmp_path / "models").as_posix() for path in left] == [
         "site-1/model.safetensors", "site-1/best.safetensors", "server/model-depth.safetensors",
     ]  # fmt: skip
@@ -265,7 +265,7 @@ def test_the_command_lists_and_removes_only_what_is_confirmed(state, capsys, mon
 def test_the_command_refuses_in_one_sentence(state, capsys, options, words):
     assert main(["runs", str(state), *options]) == 2
     assert words in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
-    with working_on(state / "fedavg" / FIRST):
+    with lock_run(state / "fedavg" / FIRST):
         assert main(["runs", str(state), "--remove", FIRST, SECOND, "--yes"]) == 2
     assert "is running" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
 

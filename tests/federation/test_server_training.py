@@ -253,7 +253,8 @@ def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendere
     with pytest.raises(FederationError) as caught:
         Federation(job, tmp_path / "q", films, NAMES, server_data=bad)
     sentence = str(caught.value)
-    assert sentence.startswith(f"the server cannot train: site server: {bad}: clips of 4 frames 0.2 s apart are")
+    expected = f"the server cannot train: site server: {bad}: the task needs clips of 4 frames 0.2 s apart"
+    assert sentence.startswith(expected)
     assert sentence.endswith("or write 'history: false' in it, which repeats the frame")
 
 
@@ -279,7 +280,7 @@ def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options
     mine.write_text("")
     both[1].run()
     assert same(both[0].weights(), both[1].weights())
-    with pytest.raises((FederationError, SiteRefusal), match="must hold 'key: value' lines"):
+    with pytest.raises((FederationError, SiteRefusal), match="needs 'key: value' lines"):
         federate(play(SERQ, rounds=3), **options("a") | {"server_data": mine}, resume=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from shared_components.core.bundle import takes_squares
+from shared_components.core.bundle import needs_square_frames
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "nvflare_jobs"
@@ -32,7 +32,7 @@ def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 
         settings = config["workflows"][0]["args"]
         settings.update(rounds=rounds, grace_seconds=5, longest_wait_seconds=longest_wait)
         settings["synthetic"] = {**settings.get("synthetic", {}), **SCENES}
-        square = {"width": TINY["height"]} if takes_squares(settings["bundle"]) else {}
+        square = {"width": TINY["height"]} if needs_square_frames(settings["bundle"]) else {}
         settings["training"] = {**settings.get("training", {}), **TINY, **square}
         own = settings.get("arguments", {})
         small = {name: 2 for name in COUNTS if name in own}

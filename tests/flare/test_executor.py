@@ -19,7 +19,7 @@ from nvflare.fuel.utils import fobs
 from shared_components.common.atomic import not_written
 from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers, conduct
-from shared_components.federation.runs.run_folder import open_run, working_on
+from shared_components.federation.runs.run_folder import lock_run, open_run
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.setup.site_setup import SiteSetup
 from shared_components.flare import wire
@@ -171,7 +171,7 @@ def held_run(tmp_path, data):
     folder = tmp_path / "ws" / "site-1" / "surgfl" / "test-fedavg" / server.folder.name
     folder.mkdir(parents=True)
     with ExitStack() as other:
-        other.enter_context(working_on(folder))
+        other.enter_context(lock_run(folder))
         yield ask, other.close
 
 

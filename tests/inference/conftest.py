@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from shared_components.core.bundle import load_bundle
-from shared_components.core.task import checkpoint_notes, make_task
+from shared_components.core.task import checkpoint_header, make_task
 from shared_components.inference.frames import Shot
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
@@ -90,7 +90,7 @@ def model(tmp_path):
         task = make_task(kind, classes=PARTS if kind == "segmentation" else ())
         torch.manual_seed(1)
         network = build_network(load_bundle("pvt_fpn").network, out_channels=task.channels)
-        notes = checkpoint_notes("pvt_fpn", "fedavg", task, {}, size=(32, 64))
+        notes = checkpoint_header("pvt_fpn", "fedavg", task, {}, size=(32, 64))
         save_weights(tmp_path / name, network.state_dict(), notes)
         return tmp_path / name
 

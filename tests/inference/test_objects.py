@@ -12,7 +12,7 @@ import torch
 
 from shared_components.cli import main
 from shared_components.core.bundle import load_bundle
-from shared_components.core.task import checkpoint_notes, make_task
+from shared_components.core.task import checkpoint_header, make_task
 from shared_components.core.trained_model import load_trained
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
@@ -206,7 +206,7 @@ def checkpoint(tmp_path_factory):
         torch.manual_seed(3)
         network = build_network(load_bundle("surgfed", network=chosen).network, out_channels=task.channels)
         path = tmp_path_factory.mktemp("weights") / f"{kind}.safetensors"
-        notes = checkpoint_notes("surgfed", "surgfed", task, NUMBERS, size=(64, 64), network=chosen)
+        notes = checkpoint_header("surgfed", "surgfed", task, NUMBERS, size=(64, 64), network=chosen)
         save_weights(path, network.state_dict(), notes)
         return path
 

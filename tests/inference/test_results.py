@@ -245,7 +245,7 @@ def test_names_and_colours_are_those_that_itk_snap_reads():
 def test_images_of_several_sizes_are_no_volume_and_leave_nothing(tmp_path):
     for name, size in (("a.png", (40, 50)), ("b.png", (40, 51))):
         write_image(tmp_path / "frames" / name, 90, size)
-    with pytest.raises(InferenceError, match=r"--nifti: b: .*frames\.nii.* frame 1 is of shape \(40, 51\)"):
+    with pytest.raises(InferenceError, match=r"--nifti: b: .*frames\.nii.* frame 1 has shape \(40, 51\)"):
         segment(tmp_path / "frames", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -120,11 +120,11 @@ def without_anything_to_decode(path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda path: path.write_bytes(b"this is no video"), "cannot be read (it is no video, or is cut off or"),
+        (lambda path: path.write_bytes(b"this is no video"), "cannot be read (it is no video, damaged, cut off"),
         (lambda path: path.write_bytes(b""), "cannot be read (it is no video"),
-        (lambda path: half(write_video(path, noise(20))), "cannot be read (it is no video, or is cut off"),
+        (lambda path: half(write_video(path, noise(20))), "cannot be read (it is no video, damaged, cut off"),
         (without_frames, "has no frames; check it with another player"),
-        (of_an_unknown_codec, "is of a codec that cannot be decoded here; convert it to H.264 MP4"),
+        (of_an_unknown_codec, "has an unsupported codec; convert it to H.264 MP4"),
         (without_anything_to_decode, "has no frames that can be decoded; check it"),
     ],
 )

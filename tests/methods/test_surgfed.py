@@ -11,7 +11,7 @@ from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.rules import modules
-from shared_components.data.dataset import collated
+from shared_components.data.dataset import collate
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
@@ -193,7 +193,7 @@ def with_a_loss(job, site):
     bench = site_side.set_up_site(job, site)
     bench.condition_on_site(name=site.name, number=0, count=2)
     for item in bench.dataset(samples(site, "train", bench.task.spec)):
-        batch = bench.task.add_randomness(collated([item]), torch.Generator().manual_seed(0))
+        batch = bench.task.add_randomness(collate([item]), torch.Generator().manual_seed(0))
         bench.task.loss(bench.task.predict(bench.network, batch), batch).backward()
     moving = {n for n, p in bench.network.named_parameters() if p.grad is not None and bool(p.grad.any())}
     return moving, bench.network.state_dict(), bench.partition

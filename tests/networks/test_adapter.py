@@ -9,7 +9,7 @@ import torch
 from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
-from shared_components.core.training import unfit
+from shared_components.core.training import reason_for_misfit
 from shared_components.networks.adapter import adapted, check_outputs, definition_of
 from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.networks.network_arguments import differing
@@ -65,13 +65,13 @@ def test_what_a_class_declares_counts():
 
 def test_it_fits_all_methods_that_need_no_second_path_and_no_attention():
     network = build_network(definition())
-    result = {name: unfit(load_method(name), network) for name in method_names()}
+    result = {name: reason_for_misfit(load_method(name), network) for name in method_names()}
     assert {name for name, why in result.items() if why} == SECOND_PATH | set(OTHERS)
     assert all("a network with a shared and a personal path" in result[name] for name in SECOND_PATH)
     assert all(word in result[name] for name, word in OTHERS.items())
-    assert unfit(load_method("fedhca2", decoders=[]), network) == ""
+    assert reason_for_misfit(load_method("fedhca2", decoders=[]), network) == ""
     plain = build_network(definition("Plain"))
-    assert "Plain has no normalisation layers to keep at the site" in unfit(load_method("fedbn"), plain)
+    assert "Plain has no normalisation layers to keep at the site" in reason_for_misfit(load_method("fedbn"), plain)
 
 
 @pytest.mark.parametrize("norm", ["BatchNorm2d", "InstanceNorm2d", "GroupNorm", "RMSNorm"])

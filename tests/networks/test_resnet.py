@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import FILE, begin
+from shared_components.core.initial_weights import FILE, load_initial_weights
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError, load_encoder, save_weights
 from shared_components.networks.resnet_clips import CHUNK, DEVIATION, MEAN, ResNet50, ResNetClips
@@ -82,7 +82,7 @@ def test_a_network_of_clips_begins_from_an_imagenet_file(imagenet, tmp_path, end
     save_weights(path, state) if ending == "safetensors" else torch.save(state, path)
     network = ResNetClips(out_channels=2)
     before = {name: value.clone() for name, value in network.sequence.state_dict().items()}
-    facts = begin(network, FILE, card=CARD, bundle="resnet_clips", file=path)
+    facts = load_initial_weights(network, FILE, card=CARD, bundle="resnet_clips", file=path)
     assert facts["fresh"] == ["sequence"] and facts["from"] == path.name
     assert all(torch.equal(value, imagenet[name]) for name, value in network.encoder.state_dict().items())
     assert all(torch.equal(value, before[name]) for name, value in network.sequence.state_dict().items())
@@ -114,7 +114,7 @@ def test_another_file_is_refused_and_changes_nothing(imagenet, tmp_path, change,
 def test_a_file_of_a_whole_other_network_is_refused_by_a_start(tmp_path):
     torch.save({"module.conv1.weight": torch.ones(64, 3, 7, 7)}, tmp_path / "parallel.pth")
     with pytest.raises(CheckpointError, match=r"than ResNetClips: it lacks .* has module\.conv1\.weight"):
-        begin(ResNetClips(), FILE, card=CARD, bundle="resnet_clips", file=tmp_path / "parallel.pth")
+        load_initial_weights(ResNetClips(), FILE, card=CARD, bundle="resnet_clips", file=tmp_path / "parallel.pth")
 
 
 def test_a_clip_is_labelled_by_its_frames_features_whole_batches_in_training():

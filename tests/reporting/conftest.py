@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shared_components.core.card import Card, Metric
-from shared_components.core.evaluation import plain
+from shared_components.core.evaluation import json_values
 from shared_components.core.task import make_task
 from shared_components.data.samples import Item
 from shared_components.reporting.overlays import depth_sheet, segmentation_sheet
@@ -149,7 +149,7 @@ def write_site(folder: Path, generator, final: dict[str, Any], *, overlays: bool
             sheet = segmentation_sheet(image, truth, prediction, SEGMENTATION.outputs)
             task = make_task("segmentation", classes=SEGMENTATION.outputs)
             item = Item(np.zeros((1, *truth.shape, 3), np.uint8), {"label": truth}, "")
-            marks = plain(task.summarise([task.score(prediction, item, quick=True)]))
+            marks = json_values(task.summarise([task.score(prediction, item, quick=True)]))
         name = f"validation-{number:04d}-video_1-{5 * number}"
         cv2.imwrite(str(folder / "overlays" / f"{name}.png"), sheet.image()[..., ::-1])
         about = {"split": "validation", "rank": rank, "of": 12, "video": "video_1", "frame": 5 * number}

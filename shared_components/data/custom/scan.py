@@ -21,7 +21,7 @@ from shared_components.data.files import (
     folders_below,
     refuse_pointer,
 )  # fmt: skip
-from shared_components.data.nifti import holds_colours
+from shared_components.data.nifti import is_colour_volume
 
 UNSUPPORTED = (
     ".webp", ".gif", ".jp2", ".ppm", ".pgm", ".heic", ".heif", ".avif", ".exr", ".dcm", ".npy", ".npz", ".nrrd", ".mha",
@@ -76,7 +76,7 @@ def _add(data: Scan, path: Path, below: str, names: Sequence[str]) -> None:
     data.videos += [prefix + name for name in videos]
     data.unread += [prefix + name for name in unread]
     for name in volumes:
-        (data.videos if holds_colours(path / name) else data.volumes).append(prefix + name)
+        (data.videos if is_colour_volume(path / name) else data.volumes).append(prefix + name)
     for group in groups_of(images):
         chosen = [group[len(group) * (2 * k + 1) // (2 * _SAMPLED)] for k in range(_SAMPLED)]
         are_masks = all(is_mask(path / name) for name in dict.fromkeys(chosen))

@@ -18,7 +18,7 @@ from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed
 from shared_components.data.custom.masks import edge_values, packed_volume, read_mask
 from shared_components.data.files import DataError
-from shared_components.data.nifti import lies_as_written
+from shared_components.data.nifti import has_written_axes
 
 _THREADS = 4  # decoding releases Python's lock
 _MOST = 64  # maximum number of values in a table
@@ -116,7 +116,7 @@ def _of_volumes(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Valu
         pixels.update(volume.pixels)
         masks.update(volume.frames_with)
         count, labelled = count + len(volume.packed), labelled + len(volume.labelled)
-        turned = turned or (None if lies_as_written(path) else path)
+        turned = turned or (None if has_written_axes(path) else path)
     return Values(False, pixels, masks, count, count - labelled, turned)
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from shared_components.data.classes import LABELS
-from shared_components.data.files import DataError, by_number, natural_order
+from shared_components.data.files import DataError, files_by_number, natural_order
 from shared_components.data.readers import Listing, Reader
 from shared_components.data.tables import records, row
 
@@ -44,7 +44,7 @@ class Appendix300(Reader):
     def images(self, root: Path, video: str) -> dict[int, Path]:
         folder = self.folders(root)[video]
         file = folder / f"{video}.mp4"
-        return _of_video(file) if file.is_file() else by_number(folder, "*.jpg", "*.png")
+        return _of_video(file) if file.is_file() else files_by_number(folder, "*.jpg", "*.png")
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files

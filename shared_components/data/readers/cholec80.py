@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, is_there, natural_order
+from shared_components.data.files import DataError, file_exists, files_by_number, natural_order
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import changed, of_row, records, row, zeros_and_ones
+from shared_components.data.tables import binary_row, changed, find_row, records, row
 
 PHASES = (
     "Preparation", "CalotTriangleDissection", "ClippingCutting", "GallbladderDissection", "GallbladderPackaging",
@@ -57,7 +57,7 @@ class Cholec80(Reader):
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        if images := by_number(root / "frames" / video, "*.png", "*.jpg"):
+        if images := files_by_number(root / "frames" / video, "*.png", "*.jpg"):
             return {(number - 1) * _EACH: path for number, path in images.items()}
         file = root / "videos" / f"{video}.mp4"
         if not file.is_file():
@@ -67,7 +67,7 @@ class Cholec80(Reader):
         return {number: file / f"{number:06d}" for number in range(0, frame_count(file), _EACH)}
 
     def read_image(self, path: Path) -> np.ndarray:
-        if not is_there(path):
+        if not file_exists(path):
             what = "file is missing, and there are annotations of this frame"
             raise DataError(path, what, "put it back, or cut the annotations where the video ends")
         return super().read_image(path)
@@ -75,8 +75,8 @@ class Cholec80(Reader):
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
         if name == "tools":
-            return zeros_and_ones(of_row(_tools(address.parent, changed(address.parent)), address), address)
-        return np.array(of_row(_phases(address.parent, changed(address.parent)), address), np.int64)
+            return binary_row(find_row(_tools(address.parent, changed(address.parent)), address), address)
+        return np.array(find_row(_phases(address.parent, changed(address.parent)), address), np.int64)
 
 
 def _image_path(root: Path, video: str, number: int) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.classes import IGNORED
-from shared_components.data.files import DataError, by_number, map_colours, read_colours, video_folders
+from shared_components.data.files import DataError, files_by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
 VALUES = {50: 0, 11: 1, 21: 2, 13: 3, 12: 4, 31: 5, 23: 6, 24: 7, 25: 8, 32: 9, 22: 10, 33: 11, 5: 12}
@@ -74,7 +74,7 @@ def _files(folder: Path, pattern: str) -> dict[int, Path]:
     """Return the files of all clips of a video by frame number; DataError if two clips have the same frame."""
     files: dict[int, Path] = {}
     for clip in sorted(folder.glob(f"{folder.name}_*")):
-        for number, path in by_number(clip, pattern).items():
+        for number, path in files_by_number(clip, pattern).items():
             if number in files:
                 raise DataError(path, f"is a frame that {files[number].parent.name} has, too", "remove one of them")
             files[number] = path

@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, video_folders
+from shared_components.data.files import DataError, files_by_number, video_folders
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import Rows, number_of_one, numbered_rows, of_row, row, zeros_and_ones
+from shared_components.data.tables import Rows, binary_row, class_of_row, find_row, numbered_rows, row
 
 PHASES = 7
 _TABLES = {
@@ -58,14 +58,14 @@ class CholecT45(Reader):
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(self.folders(root)[video], "*.png", "*.jpg")
+        return files_by_number(self.folders(root)[video], "*.png", "*.jpg")
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
         if name == "phase" and not address.parent.is_file():
             raise DataError(address.parent, "is missing: CholecT45 is published without phases", _OTHERS)
-        values = of_row(_rows(name, address.parent), address, address.parent.stem)
-        return number_of_one(values, address, PHASES) if name == "phase" else zeros_and_ones(values, address)
+        values = find_row(_rows(name, address.parent), address, address.parent.stem)
+        return class_of_row(values, address, PHASES) if name == "phase" else binary_row(values, address)
 
 
 def _table(root: Path, name: str, video: str) -> Path:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from shared_components.data.classes import IGNORED
-from shared_components.data.files import DataError, by_number, video_folders
+from shared_components.data.files import DataError, files_by_number, video_folders
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import changed, of_row, read_json, row
+from shared_components.data.tables import changed, find_row, read_json, row
 
 _PLACES = {"triplets": (0, 100), "instruments": (1, 6), "verbs": (7, 10), "anatomy": (8, 15)}
 """Position in a row and number of classes of each target."""
@@ -47,11 +47,11 @@ class CholecT50(Reader):
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(self.folders(root)[video], "[0-9]" * 6 + ".png", "[0-9]" * 6 + ".jpg")
+        return files_by_number(self.folders(root)[video], "[0-9]" * 6 + ".png", "[0-9]" * 6 + ".jpg")
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
-        rows = of_row(_annotations(address.parent, changed(address.parent)), address, address.parent.stem)
+        rows = find_row(_annotations(address.parent, changed(address.parent)), address, address.parent.stem)
         if name == "phase":
             phases = _ids(rows, _PHASE, _PHASES, address)
             if len(phases) > 1:

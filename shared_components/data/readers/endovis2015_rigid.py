@@ -10,7 +10,7 @@ instances are not read. The official rule is to leave one surgery out. The frame
 from pathlib import Path
 from types import MappingProxyType
 
-from shared_components.data.files import by_number, video_folders
+from shared_components.data.files import files_by_number, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
 
@@ -28,10 +28,10 @@ class EndoVis2015Rigid(Reader):
         return paired(
             "label",
             self.images(root, video),
-            by_number(mask_folder, "*_class.png"),
+            files_by_number(mask_folder, "*_class.png"),
             image=lambda number: folder / "Raw" / f"img_{number:02d}_raw.png",
             file=lambda number: mask_folder / f"img_{number:02d}_class.png",
         )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(self.folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")
+        return files_by_number(self.folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, map_ids, read_ids, read_rgb, video_folders
+from shared_components.data.files import DataError, files_by_number, map_ids, read_ids, read_rgb, video_folders
 from shared_components.data.readers import Listing, Reader
 
 _PARTS = {0: 0, 10: 1, 20: 2, 30: 3, 40: 0}
@@ -41,7 +41,7 @@ class EndoVis2017(Reader):
         image_folder = _image_folder(folder)
         cropped = image_folder.name == "images"
         mask_folders = [folder / "parts_masks"] if cropped else _instrument_folders(folder / "ground_truth")
-        masks = {mask_folder: by_number(mask_folder, "*.png") for mask_folder in mask_folders}
+        masks = {mask_folder: files_by_number(mask_folder, "*.png") for mask_folder in mask_folders}
         listing: Listing = []
         for number in sorted(set(images).union(*masks.values())):
             name = f"frame{number:03d}.png"
@@ -50,7 +50,7 @@ class EndoVis2017(Reader):
         return listing
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(_image_folder(self.folders(root)[video]), "*.png", "*.jpg")
+        return files_by_number(_image_folder(self.folders(root)[video]), "*.png", "*.jpg")
 
     def read_image(self, path: Path) -> np.ndarray:
         return _crop(read_rgb(path))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import by_number, map_colours, read_colours, video_folders
+from shared_components.data.files import files_by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
 _SCENE_COLOURS: tuple[tuple[int, int, int], ...] = (
@@ -46,13 +46,13 @@ class EndoVis2018(Reader):
         return paired(
             "label",
             self.images(root, video),
-            by_number(folder / "labels", "*.png"),
+            files_by_number(folder / "labels", "*.png"),
             image=lambda number: folder / "left_frames" / f"frame{number:03d}.png",
             file=lambda number: folder / "labels" / f"frame{number:03d}.png",
         )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(self.folders(root)[video] / "left_frames", "*.png")
+        return files_by_number(self.folders(root)[video] / "left_frames", "*.png")
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
-from shared_components.data.files import DataError, by_number, frame_number, video_folders
+from shared_components.data.files import DataError, files_by_number, frame_number, video_folders
 from shared_components.data.readers import Listing, Reader
 
 _COUNT_45 = frozenset({"CASE001", "CASE002", "CASE003", "CASE004", "CASE007", "CASE014", "CASE015"})
@@ -40,7 +40,9 @@ class Grasp(Reader):
 
     def frames(self, root: Path, video: str) -> Listing:
         masks = root / "annotations" / "segmentations" / video
-        names = {path.stem for path in by_number(masks, "*.png").values()} | _with_mask(root / "annotations", video)
+        names = {path.stem for path in files_by_number(masks, "*.png").values()} | _with_mask(
+            root / "annotations", video
+        )
         if not names:
             raise DataError(masks, "contains no masks", f"unpack the annotations or take {video} out of the split")
         numbers = {name: _number(video, name) for name in names}
@@ -50,7 +52,7 @@ class Grasp(Reader):
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return {_number(video, path.stem): path for path in by_number(root / "frames" / video, "*.jpg").values()}
+        return {_number(video, path.stem): path for path in files_by_number(root / "frames" / video, "*.jpg").values()}
 
 
 def _number(video: str, name: str) -> int:

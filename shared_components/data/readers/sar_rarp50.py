@@ -14,7 +14,7 @@ from types import MappingProxyType
 import cv2
 
 from shared_components.data.classes import SUCTION
-from shared_components.data.files import DataError, by_number, refuse_special, video_folders, whole_steps
+from shared_components.data.files import DataError, files_by_number, refuse_special, video_folders, whole_steps
 from shared_components.data.readers import Listing, Reader
 
 _LABEL_STEP = 60  # 1 Hz at SarRarp50.RATE
@@ -34,7 +34,7 @@ class SarRarp50(Reader):
 
     def frames(self, root: Path, video: str) -> Listing:
         folder, images = self.folders(root)[video], self.images(root, video)
-        masks = by_number(folder / "segmentation", "*.png")
+        masks = files_by_number(folder / "segmentation", "*.png")
         return [
             (number, folder / "rgb" / f"{number:09d}.png", {"label": (folder / "segmentation" / f"{number:09d}.png",)})
             for number in sorted(masks.keys() | _missing_masks(images, masks))
@@ -42,7 +42,7 @@ class SarRarp50(Reader):
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         folder = self.folders(root)[video]
-        images = by_number(folder / "rgb", "*.png")
+        images = files_by_number(folder / "rgb", "*.png")
         if not images:
             raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
         return images
@@ -62,9 +62,9 @@ def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:
         DataError: The video cannot be read, or ends before the last labelled frame.
     """
     video = folder / "video_left.avi"
-    masks = by_number(folder / "segmentation", "*.png")
+    masks = files_by_number(folder / "segmentation", "*.png")
     wanted = masks.keys() | _history(masks, frames, interval)
-    wanted -= by_number(folder / "rgb", "*.png").keys()
+    wanted -= files_by_number(folder / "rgb", "*.png").keys()
     if video.exists():
         refuse_special(video)
     capture = cv2.VideoCapture(str(video))

@@ -19,13 +19,13 @@ import numpy as np
 from shared_components.data.files import (
     DEPTH_SCALE,
     DataError,
-    by_number,
     decode,
+    files_by_number,
     natural_order,
     read_depth,
+    replace_frame_number,
     spacing,
     video_folders,
-    with_number,
 )
 from shared_components.data.readers import Listing, Reader, paired
 from shared_components.data.tables import changed
@@ -49,7 +49,7 @@ class Scared(Reader):
 
     def frames(self, root: Path, video: str) -> Listing:
         folder, images = self.folders(root)[video], self.images(root, video)
-        depths = by_number(folder / "depthmap_undistorted", "*.png")
+        depths = files_by_number(folder / "depthmap_undistorted", "*.png")
         if not depths:
             raise DataError(folder / "depthmap_undistorted", "has no depth maps", "export them or take the video out")
         step, start = spacing(depths), min(depths)
@@ -60,12 +60,12 @@ class Scared(Reader):
             "depth",
             images,
             depths,
-            image=lambda number: folder / "left_undistorted" / with_number(example, number).name,
-            file=lambda number: with_number(example, number),
+            image=lambda number: folder / "left_undistorted" / replace_frame_number(example, number).name,
+            file=lambda number: replace_frame_number(example, number),
         )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(self.folders(root)[video] / "left_undistorted", "*.png")
+        return files_by_number(self.folders(root)[video] / "left_undistorted", "*.png")
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files
@@ -78,7 +78,7 @@ class Scared(Reader):
 @lru_cache(maxsize=64)
 def _correction(depths: Path, stamp: int, keyframe: Path, keyframe_stamp: int) -> np.float32:
     """Return the factor that corrects depth at `DEPTH_SCALE`, by the keyframe; DataError for an unknown scale."""
-    number, first = next(iter(by_number(depths, "*.png").items()))
+    number, first = next(iter(files_by_number(depths, "*.png").items()))
     exported, true = read_depth(first), decode(keyframe)[1]
     z = true[..., 0] if true.ndim == 3 else true  # OpenCV returns X, Y, Z in reverse order
     known, expected = exported[exported > 0], z[np.isfinite(z) & (z > 0)]

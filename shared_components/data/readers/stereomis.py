@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, read_depth, video_folders
+from shared_components.data.files import DataError, files_by_number, read_depth, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 from shared_components.data.tables import records
 
@@ -42,14 +42,14 @@ class StereoMis(Reader):
         return paired(
             "depth",
             self.images(root, video),
-            _within(video, folder, by_number(folder / DEPTH, "*.png")),
+            _within(video, folder, files_by_number(folder / DEPTH, "*.png")),
             image=lambda number: folder / LEFT / f"{number:06d}.png",
             file=lambda number: folder / DEPTH / f"{number:06d}.png",
         )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         folder = self.folders(root)[video]
-        images = _within(video, folder, by_number(folder / LEFT, "*.png"))
+        images = _within(video, folder, files_by_number(folder / LEFT, "*.png"))
         if not images:
             what = f"has no frames in {LEFT}/{', in the stretches of its tables' if stretches(folder) else ''}"
             raise DataError(folder, what, f"run 'surgfl unpack-stereomis {root}' once")

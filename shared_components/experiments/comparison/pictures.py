@@ -16,7 +16,7 @@ from shared_components.common.atomic import write_bytes
 from shared_components.common.drawing.pictures import encoded, resized
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Metric
-from shared_components.core.evaluation import first_value, plain, predicted
+from shared_components.core.evaluation import first_value, json_values, predicted
 from shared_components.core.task import Task
 from shared_components.data.samples import Sample
 from shared_components.experiments.comparison.plan import HELD_OUT
@@ -53,10 +53,10 @@ def write_pictures(
     """
     records = []
     for number, answer, item in predicted(network, task, samples, chosen(len(samples)), size=size):
-        score = first_value(task, plain(task.summarise([task.score(answer, item, quick=True)])))
+        score = first_value(task, json_values(task.summarise([task.score(answer, item, quick=True)])))
         drawn = _write(task.sheet(answer, item), folder, f"{number:04d}")
         name = f"{samples[number].video}, frame {samples[number].index}"
-        records.append({"sample": name, "value": plain(score), **drawn})
+        records.append({"sample": name, "value": json_values(score), **drawn})
     return records
 
 

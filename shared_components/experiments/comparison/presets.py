@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared_components.core.bundle import takes_squares
+from shared_components.core.bundle import needs_square_frames
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES
@@ -232,7 +232,7 @@ def preset_named(name: str) -> Preset:
         ValueError: It does not exist; the sentence lists those that do.
     """
     if name == "all":
-        return of_methods([name for name in method_names() if not takes_squares(bundle_for(name))])
+        return of_methods([name for name in method_names() if not needs_square_frames(bundle_for(name))])
     if name not in PRESETS:
         raise ValueError(f"preset {name!r} does not exist; there are {', '.join([*PRESETS, 'all'])}")
     return PRESETS[name]

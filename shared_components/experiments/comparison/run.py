@@ -26,7 +26,7 @@ from shared_components.core.initial_weights import FILE
 from shared_components.core.method import load_method
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import make_task
-from shared_components.core.trained_model import read_as
+from shared_components.core.trained_model import with_wanted_classes
 from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
@@ -174,7 +174,7 @@ def _test(
     path = folder / f"{model}.safetensors"
     of_model.network.load_state_dict(load_weights(path))
     describe_site(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
-    network = read_as(of_model.network, of_model.task.card.outputs, setup.task.card.outputs)
+    network = with_wanted_classes(of_model.network, of_model.task.card.outputs, setup.task.card.outputs)
     chosen = samples(site, "test", setup.task.spec)
     scores = evaluation.score_fully(network, setup.task, chosen, size=setup.size, split="test", by_sample=True)
     shown = write_pictures(network, setup.task, chosen, size=setup.size, folder=folder / TESTED)

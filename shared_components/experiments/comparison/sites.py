@@ -12,7 +12,7 @@ from shared_components.common.plain_yaml import read_yaml
 from shared_components.common.progress import under
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import PATHS, load_site
-from shared_components.data.splits import CHOLEC80, LEFT_OUT, few, without_tested
+from shared_components.data.splits import CHOLEC80, LEFT_OUT, choose_few_videos, remove_test_videos
 from shared_components.experiments.comparison.plan import HELD_OUT, Hospitals, Run, Scale
 from shared_components.federation.messages import FederationError, folder_name
 from shared_components.federation.setup.find_site import SERVER
@@ -187,7 +187,7 @@ def _kept(site: Site, name: str, run: Run) -> list[Any]:
     if data.videos:
         task, dataset = next(iter(run.open_bundle().tasks)), site.dataset if site.public else ""
         try:
-            videos = few(videos, data.videos, run.seed, dataset=dataset, task=task)
+            videos = choose_few_videos(videos, data.videos, run.seed, dataset=dataset, task=task)
         except ValueError as error:
             raise SiteError(f"{site.path}: {error}") from error
     if not videos:
@@ -199,6 +199,6 @@ def _kept(site: Site, name: str, run: Run) -> list[Any]:
 def _untested(site: Site, name: str, videos: list[str], task: str) -> list[str]:
     """Return the videos that a pre-training before a task may see: of rendered Cholec80 as large a share, the first."""
     if site.public:
-        return without_tested(videos, site.dataset, task)
+        return remove_test_videos(videos, site.dataset, task)
     share = len(LEFT_OUT[task]) / sum(map(len, CHOLEC80.values())) if name == "cholec80" else 0.0
     return videos[: len(videos) - round(share * len(videos))]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, begin, source_of
+from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, load_initial_weights, source_of
 from shared_components.core.initial_weights import describe_start as said
 from shared_components.experiments.comparison.plan import Preset, Run, Scale, Variant, Versus, at_scale
 from shared_components.networks.bundle_config import weightless
@@ -122,7 +122,9 @@ def _fits(row: Variant, files: Files) -> bool:
 def _try(bundle: Bundle, kind: str, file: Path | None) -> None:
     """Load weights into a bundle's network without memory; CheckpointError where they do not fit."""
     with warnings.catch_warnings(action="ignore"):  # nothing is copied into a network without memory
-        begin(weightless(bundle.network), kind, card=Card(next(iter(bundle.tasks))), bundle=bundle.name, file=file)
+        load_initial_weights(
+            weightless(bundle.network), kind, card=Card(next(iter(bundle.tasks))), bundle=bundle.name, file=file
+        )
 
 
 def check_published(rows: Iterable[Run]) -> None:

@@ -18,9 +18,9 @@ from shared_components.federation.runs.run_folder import (
     LOCK,
     STAMP,
     is_locked,
+    lock_run,
     order,
     point_latest_to,
-    working_on,
 )
 from shared_components.federation.runs.store import rounds_in
 from shared_components.reporting.records import EARLY
@@ -150,7 +150,7 @@ def remove(run: KeptRun, *, models_only: bool = False) -> int:
     """
     if not is_run(run.folder):
         raise FederationError(f"{run.folder}: is no run; it was left in place")
-    with working_on(run.folder):
+    with lock_run(run.folder):
         before = _sizes(run.folder, freed=True)
         if models_only:
             for path in run.folder.rglob("*.safetensors"):

@@ -178,7 +178,7 @@ def point_latest_to(folder: Path) -> None:
 
 
 @contextmanager
-def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
+def lock_run(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Lock a run, so that no other process continues or removes it.
 
     Wait ``wait`` seconds, or until ``stop`` returns True, for another process, such as a site's process of a server
@@ -201,13 +201,13 @@ def is_locked(folder: Path) -> bool:
     if not (folder / LOCK).is_file():
         return False
     try:
-        with working_on(folder):
+        with lock_run(folder):
             return False
     except FederationError:
         return True
 
 
-def leave_models(run: Path, sites: Sequence[str], to: Path) -> list[Path]:
+def link_models(run: Path, sites: Sequence[str], to: Path) -> list[Path]:
     """Link a run's models to ``<to>/<site>/`` and ``<to>/server/``, or copy them if the disk has no hard links."""
     models = [run / site / f"{name}.safetensors" for site in sites for name in ("model", "best")]
     models += sorted((run / "server").glob("model*.safetensors"))

@@ -19,7 +19,7 @@ from shared_components.core.card import Card
 from shared_components.core.method import Method, Models, State, site_order
 from shared_components.core.partition import Partition, Pieces, Role, paste
 from shared_components.core.site_conditioning import unconditioned_header
-from shared_components.core.task import Task, checkpoint_notes, make_task
+from shared_components.core.task import Task, checkpoint_header, make_task
 from shared_components.federation.messages import Job, RejectedUpdate, Reply
 from shared_components.federation.messages.parse import check_pieces
 from shared_components.federation.messages.schema import PUBLISHED_MODELS
@@ -141,5 +141,5 @@ def _notes(job: Job, method: Method, state: ServerState, card: Card) -> dict[str
     bundle = job.open_bundle()
     size = bundle.training.height, bundle.training.width
     numbers = bundle.tasks.get(card.kind, {})
-    notes = checkpoint_notes(bundle.name, method.name, task_of(job, card), numbers, size=size, network=bundle.chosen)
+    notes = checkpoint_header(bundle.name, method.name, task_of(job, card), numbers, size=size, network=bundle.chosen)
     return notes | unconditioned_header(method, job.arguments, len(state.sites)) | {"round": str(state.round)}

@@ -13,7 +13,7 @@ from shared_components.core.method import Aggregation, Context, Profile, State
 from shared_components.core.partition import Role, fixed_hash, paste
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import name_of, readable_as
-from shared_components.data.dataset import collated
+from shared_components.data.dataset import collate
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages import FederationError, Job
@@ -86,7 +86,7 @@ class ServerTraining:
             if site.split.get("validation"):
                 validation, _ = readable_samples(site, "validation", spec=setup.task.spec)
             context = _context(setup, job, round=0, number=sites, memory=memory_of(kept))
-            batch = setup.task.add_randomness(collated([setup.dataset(samples)[0]]), context.generator)
+            batch = setup.task.add_randomness(collate([setup.dataset(samples)[0]]), context.generator)
             if setup.method.server.check is not None:
                 setup.method.server.check(setup.network, batch, context)
         except (SiteError, ValueError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from shared_components.core.initial_weights import FILE, RANDOM, begin
+from shared_components.core.initial_weights import FILE, RANDOM, load_initial_weights
 from shared_components.core.method import Method, State
 from shared_components.core.partition import Partition, Pieces, Role, partition_network
 from shared_components.core.task import Task
@@ -66,6 +66,6 @@ def first_weights(job: Job, task: Task, *, file: Path | None) -> FirstWeights:
         torch.manual_seed(settings.seed)
         network = build_network(bundle.network, out_channels=task.channels)
         kind = settings.start if known else RANDOM
-        began = begin(network, kind, card=task.card, bundle=bundle.name, file=file)
+        began = load_initial_weights(network, kind, card=task.card, bundle=bundle.name, file=file)
     start = {key: began[key] for key in ("start", "sha256")} if known else None
     return FirstWeights(start, network.state_dict())

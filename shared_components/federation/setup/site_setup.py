@@ -13,17 +13,17 @@ from shared_components.common import machine
 from shared_components.core.bundle import Bundle
 from shared_components.core.card import Card
 from shared_components.core.feature_cache import check_cache
-from shared_components.core.initial_weights import begin
+from shared_components.core.initial_weights import load_initial_weights
 from shared_components.core.method import Method, State, load_method
 from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network
 from shared_components.core.site_conditioning import condition_on_site, conditioned_header
-from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
+from shared_components.core.task import Scores, Task, checkpoint_header, choose_task
 from shared_components.core.training import check_network
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site
-from shared_components.data.splits import refuse_test, seen_after
+from shared_components.data.splits import refuse_seen_test, seen_videos_after_training
 from shared_components.federation.messages import Job
 from shared_components.federation.privacy.gaussian import why_not_private
 from shared_components.federation.setup.limits import check_limits
@@ -43,7 +43,7 @@ class SiteSetup:
     method: Method
     network: nn.Module
     partition: Partition
-    start: dict[str, Any]  # origin of the initial weights, see `initial_weights.begin`
+    start: dict[str, Any]  # origin of the initial weights, see `initial_weights.load_initial_weights`
     encoder: str = ""  # name of the text encoder, if the network is conditioned on the site's text
 
     @property
@@ -81,9 +81,11 @@ class SiteSetup:
         metric = self.task.metrics[0].name
         numbers = self.bundle.tasks[self.task.card.kind]
         chosen = definition_of(self.network) or self.bundle.chosen
-        notes = checkpoint_notes(self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=chosen)
+        notes = checkpoint_header(
+            self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=chosen
+        )
         notes |= {"site": name, "round": str(round), **conditioned_header(self.encoder)}
-        notes |= seen_after(self.start.get("seen", ""), self.site)
+        notes |= seen_videos_after_training(self.start.get("seen", ""), self.site)
         notes[f"validation_{metric}"] = str((scores.get(metric) or {}).get("mean"))
         save_weights(path, self.network.state_dict(), notes)
 
@@ -107,8 +109,8 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
     check_network(network, method, task)
     settings = bundle.training
     check_size(network, settings.height, settings.width)
-    start = begin(network, settings.start, card=task.card, bundle=bundle.name, file=start_weights)
-    refuse_test(start.get("seen", ""), site, start=start["from"])
+    start = load_initial_weights(network, settings.start, card=task.card, bundle=bundle.name, file=start_weights)
+    refuse_seen_test(start.get("seen", ""), site, start=start["from"])
     freeze(network, settings.fixed)
     parameter_groups(network, settings)  # refuses unknown parts now
     network.to(machine.device())

@@ -19,12 +19,12 @@ from shared_components.common.progress import report_progress
 from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.feature_cache import FOLDER, open_cache
-from shared_components.core.initial_weights import describe_start, unused
+from shared_components.core.initial_weights import describe_start, unused_file_warning
 from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
 from shared_components.core.site_conditioning import facts_of
 from shared_components.core.streams import unseen_at_first
 from shared_components.core.text.vectors import TextError
-from shared_components.data.dataset import SampleDataset, collated
+from shared_components.data.dataset import SampleDataset, collate
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import Sample, samples
 from shared_components.data.site import Site, SiteError
@@ -106,7 +106,7 @@ class SiteRunner:
             raise SiteRefusal(f"{site.path}: {refusal}")
         upload.check(setup.method, job.rounds - request.round)
         self._write_what_leaves(setup, request)
-        if warning := unused(setup.start["start"], self.start_weights):
+        if warning := unused_file_warning(setup.start["start"], self.start_weights):
             logger.warning("site %s: %s", self.name, warning)
         if setup.start["sha256"]:
             fresh = ", ".join(setup.start["fresh"]) or "nothing"
@@ -116,7 +116,7 @@ class SiteRunner:
         self._warn_of_late_objects(setup, request)
         dataset = setup.dataset(self._samples(setup, request, "train"))
         local.check_answers(setup.network, setup.task, setup.size)
-        setup.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
+        setup.task.add_randomness(collate([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
         self._check_count(setup, len(dataset))
         state = setup.network.state_dict()
         profile: dict[str, Any] = {

@@ -29,12 +29,12 @@ EXPIRED = 10  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
 CERTIFICATE, KEY = "root_cert", "root_pri_key"  # FLARE's names in its cert.json
 
 
-def ends(kit: Kit) -> datetime:
+def expiry_time(kit: Kit) -> datetime:
     """Return when a kit's certificate or its root's ends, whichever is sooner."""
     return min(own_certificate(kit).not_valid_after_utc, _root(kit).not_valid_after_utc)
 
 
-def why_outside(kit: Kit, *, now: datetime | None = None) -> str:
+def certificate_problem(kit: Kit, *, now: datetime | None = None) -> str:
     """Return why this party's certificate is not valid; empty if it is.
 
     Raises:
@@ -64,7 +64,7 @@ def why_refused(kit: Kit, host: str, port: int) -> str:
     """Return which certificate a TLS handshake with a server rejects; empty if none.
 
     Args:
-        kit: A kit whose certificate :func:`why_outside` finds valid.
+        kit: A kit whose certificate :func:`certificate_problem` finds valid.
         host, port: The server's.
 
     Raises:

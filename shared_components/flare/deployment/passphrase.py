@@ -51,7 +51,7 @@ WORDS = frozenset(
 )
 
 
-def why_weak(passphrase: str, names: Iterable[str] = ()) -> str:
+def passphrase_problem(passphrase: str, names: Iterable[str] = ()) -> str:
     """Return why a passphrase is refused, without its subject; empty if it is strong enough.
 
     Args:

@@ -28,9 +28,9 @@ from shared_components.core import evaluation
 from shared_components.core.best_checkpoint import TrainedToBest, train_to_best
 from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Metric
-from shared_components.core.initial_weights import chosen_start, source_of
+from shared_components.core.initial_weights import parse_start, source_of
 from shared_components.core.task import Scores, Task, choose_task
-from shared_components.core.trained_model import input_size, load_trained, read_as
+from shared_components.core.trained_model import input_size, load_trained, with_wanted_classes
 from shared_components.core.training import make_context
 from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import Sample, read_sample
@@ -141,7 +141,7 @@ class _Training:
                 f"{site.path}: the task is {task.card.kind}, and `surgfl train` trains {' and '.join(KINDS)}; use "
                 "`python -m monai.bundle run` and the bundle's train.yaml"
             )
-        start, file = chosen_start(settings.start)
+        start, file = parse_start(settings.start)
         source = source_of(start, settings.bundle, file)
         return cls(site, settings, task, frames_of(site, task.spec), start, source[0] if source else None)
 
@@ -224,7 +224,7 @@ class _Training:
         learnt, wanted = trained.task.card, self.task.card
         if learnt.kind != wanted.kind or coarser_ids(learnt.outputs, wanted.outputs) is None:
             return network
-        return read_as(trained.network.to(self.device), learnt.outputs, wanted.outputs)
+        return with_wanted_classes(trained.network.to(self.device), learnt.outputs, wanted.outputs)
 
     def _facts(self, plan: Plan, setup: SiteSetup) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from shared_components.common import machine
 from shared_components.core.bundle import Bundle
-from shared_components.core.initial_weights import begin, chosen_start
+from shared_components.core.initial_weights import load_initial_weights, parse_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
 from shared_components.federation.runs.store import groups_of, named_groups
@@ -38,8 +38,8 @@ class Learner:
         self.task, self.settings, self.device = task, settings, machine.device()
         torch.manual_seed(settings.seed)
         self.network = build(bundle, task, settings)
-        kind, file = chosen_start(str(start))
-        self.began = begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
+        kind, file = parse_start(str(start))
+        self.began = load_initial_weights(self.network, kind, card=task.card, bundle=bundle.name, file=file)
         self.network.to(self.device).train()
         self.lessons = lessons_for(bundle, task, self.network, objects=settings.objects)
         self.average = copy.deepcopy(self.network).requires_grad_(False)

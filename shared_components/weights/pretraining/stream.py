@@ -33,7 +33,7 @@ from shared_components.data.transforms import (
     resize_target,
     sample_augmentation,
     sample_colours,
-    stacked,
+    stack_frames,
     to_tensors,
 )
 from shared_components.scenes.looks import numbered
@@ -109,7 +109,7 @@ class Groups(Dataset[dict[str, Tensor]]):
     def _sample(
         self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator, how: Filming = PARTS
     ) -> dict[str, Tensor]:
-        images, targets = stacked([frame.image for frame in clip]), targets_of(clip, self.spec, how)
+        images, targets = stack_frames([frame.image for frame in clip]), targets_of(clip, self.spec, how)
         augmentation = sample_augmentation(generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1])
         if float(torch.rand((), generator=generator)) < self.settings.moved:
             images, targets = augment(images, targets, augmentation)
@@ -162,7 +162,7 @@ def held_out(
     items = []
     how = how or filming_of(spec)
     for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, spec, how)):
-        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip, spec, how), *size)
+        images, found = _shrunk(stack_frames([frame.image for frame in clip]), targets_of(clip, spec, how), *size)
         items.append(Item(images, found, f"{look}-{index}"))
     return items
 
@@ -184,7 +184,7 @@ def _film(
 def _shrunk(
     images: np.ndarray, targets: Mapping[str, np.ndarray], height: int, width: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    small = stacked([resize_image(image, height, width) for image in images])
+    small = stack_frames([resize_image(image, height, width) for image in images])
     return small, {name: resize_target(target, height, width) for name, target in targets.items()}
 
 

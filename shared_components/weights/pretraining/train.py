@@ -21,10 +21,10 @@ from shared_components.common.progress_display import Board
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import BATCH, score_batches
 from shared_components.core.initial_weights import RANDOM
-from shared_components.core.task import Batch, Scores, Task, checkpoint_notes
-from shared_components.data.dataset import collated
+from shared_components.core.task import Batch, Scores, Task, checkpoint_header
+from shared_components.data.dataset import collate
 from shared_components.data.samples import Item
-from shared_components.data.splits import seen_with
+from shared_components.data.splits import add_seen_videos
 from shared_components.data.transforms import to_tensors
 from shared_components.federation.runs.provenance import commit
 from shared_components.scenes.looks import LOOKS, numbered
@@ -122,7 +122,7 @@ def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
 def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
     for start in range(0, len(items), BATCH):
         some = list(items[start : start + BATCH])
-        yield collated([to_tensors(item.images, {}) for item in some]), some
+        yield collate([to_tensors(item.images, {}) for item in some]), some
 
 
 class Pretraining:
@@ -259,8 +259,8 @@ class Pretraining:
 
     def _notes(self) -> dict[str, str]:
         settings = self.settings
-        notes = checkpoint_notes(settings.bundle, "pretrain", self.task, self.numbers, size=settings.size)
-        seen = seen_with(self.learner.began.get("seen", ""), ())  # rendered frames add none
+        notes = checkpoint_header(settings.bundle, "pretrain", self.task, self.numbers, size=settings.size)
+        seen = add_seen_videos(self.learner.began.get("seen", ""), ())  # rendered frames add none
         return notes | seen | {"steps": f"{self.done} of {settings.steps}"}
 
     def _facts(self) -> dict[str, Any]:

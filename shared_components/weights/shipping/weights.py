@@ -19,13 +19,13 @@ from shared_components.core.evaluation import native_batches, score_batches
 from shared_components.core.patches import controls
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task, make_task
-from shared_components.core.trained_model import chosen_for, read_as
+from shared_components.core.trained_model import network_arguments_of, with_wanted_classes
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import CLASS_MAPS, name_of
 from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.splits import SEEN, seen_with
+from shared_components.data.splits import SEEN, add_seen_videos
 from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights, tensors_of
 from shared_components.scenes.drawn_looks import FAMILIES
@@ -115,7 +115,7 @@ def with_data(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretraine
             "leave --data out"
         )
     data_note = {"data": data} if data else {}
-    notes = {**trained.notes, **data_note, **seen_with(trained.notes.get(SEEN, ""), map(load_site, seen))}
+    notes = {**trained.notes, **data_note, **add_seen_videos(trained.notes.get(SEEN, ""), map(load_site, seen))}
     return replace(trained, notes=notes, facts={**trained.facts, **data_note})
 
 
@@ -158,7 +158,7 @@ def network_with(weights: Path, bundle: str, channels: int) -> nn.Module:
     Raises:
         ValueError: there is no such bundle, or the weights are of another network.
     """
-    definition = load_bundle(bundle, network=chosen_for(weights)).network
+    definition = load_bundle(bundle, network=network_arguments_of(weights)).network
     tensors_of(weightless(definition, out_channels=channels), load_weights(weights), weights)  # before it takes memory
     network = build_network(definition, out_channels=channels)
     load_into(network, weights)
@@ -322,7 +322,7 @@ def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str
     site = tested.site
     task = trained.task(site.classes)
     if site.classes:
-        network = read_as(network, trained.outputs, site.classes)
+        network = with_wanted_classes(network, trained.outputs, site.classes)
     kept, _ = readable_samples(site, SPLIT, spec=task.spec)
 
     def numbers(of: nn.Module) -> dict[str, Any]:

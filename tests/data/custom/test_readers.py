@@ -216,9 +216,9 @@ BAD = [
     ("frames", {FILE: values(0)[:-1]}, "mask is 32x23 but its image .* is 32x24"),
     ("frames", {FILE: None, "masks/a/f000.tif": values(0).astype(np.float32)}, "contains float32 values"),
     ("frames", {FILE: colours(0).astype(np.uint16)}, "contains uint16 values in colours"),
-    ("nifti", {VOLUME: [values(0)] * 3}, r"a\.nii\.gz: holds 3 frames, but its video has 4; export it again"),
-    ("nifti", {VOLUME: [values(0)] * 5}, r"a\.nii\.gz: holds 5 frames, but its video has 4; export it again"),
-    ("nifti", {VOLUME: [values(0)[1:]] * 4}, r"a\.nii\.gz: holds frames of 32x23, but its video is 32x24; export it"),
+    ("nifti", {VOLUME: [values(0)] * 3}, r"a\.nii\.gz: has 3 frames, but its video has 4; export it again"),
+    ("nifti", {VOLUME: [values(0)] * 5}, r"a\.nii\.gz: has 5 frames, but its video has 4; export it again"),
+    ("nifti", {VOLUME: [values(0)[1:]] * 4}, r"a\.nii\.gz: has frames of 32x23, but its video is 32x24; export it"),
     ("nifti", {"images/a/f002.png": image(2)[:-2]}, r"a\.nii\.gz/000002: mask is 32x24 but .*f002\.png is 32x22"),
     ("nifti", {VOLUME: None}, r"a\.nii\.gz: is missing; put the label volume there"),
     ("none labelled", {VOLUME: [0 * values(0)] * 4}, r"a\.nii\.gz: has no label in any frame; "),
@@ -295,4 +295,4 @@ def test_an_empty_folder_is_named(empty, own_site, tmp_path):
     shutil.rmtree(tmp_path / empty / "b")
     (tmp_path / empty / "b").mkdir()
     problem = {str(problem) for problem in check_site(site)}.pop()
-    assert f"{empty}/b" in problem or "holds no video 'b'" in problem
+    assert f"{empty}/b" in problem or "has no video 'b'" in problem

@@ -131,7 +131,7 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
         (damage, False, "cannot be read as .npy|is not a readable image"),
         (damage, True, "cannot be read as .npy|is not a readable image"),
         (shrink, True, "(mask|depth) is 4x4 but its image .* is 80x64"),
-        (mislabel, True, r"unknown ids \[99\]|holds the unknown colour \(99, 99, 99\)|holds uint8"),
+        (mislabel, True, r"unknown ids \[99\]|has the unknown colour \(99, 99, 99\)|contains uint8"),
     ],
 )
 def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mask, what, make_site):
@@ -186,7 +186,7 @@ def test_a_mask_holds_known_ids_in_one_channel_or_in_equal_ones(dataset, known, 
     coloured[1, 1, 0] += 1
     assert (read(equal[..., 0]) == class_id).all()
     for value in unknown:
-        with pytest.raises(DataError, match=rf"frame003\.\w+: mask holds unknown ids \[{value}\].*; .*{allowed}"):
+        with pytest.raises(DataError, match=rf"frame003\.\w+: mask has unknown ids \[{value}\].*; .*{allowed}"):
             read(np.array([[0, value]]))
     if dataset == "pfedsis_npy":
         with pytest.raises(DataError, match=r"has shape \(2, 3, 4\); write the mask as \(H, W\)"):

@@ -119,7 +119,7 @@ def test_rows_after_a_videos_end_are_named_and_a_single_one_is_left_out(tmp_path
     ("dataset", "file", "old", "new", "what"),
     [
         ("cholect45", "triplet/VID01.txt", ",0,0,0,0,0,0\n", "\n", "has 94 labels in line 1, not the 100 triplets"),
-        ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "holds no whole numbers in line 1"),
+        ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "has no whole numbers in line 1"),
         ("cholect45", "triplet/VID01.txt", "\n3,", "\n0,", "has frame 0 twice"),
         ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "has 101 triplets, not the 100"),
         ("cholect50", "labels/VID01.json", "annotations", "labels", "is no label file of CholecT50"),
@@ -141,7 +141,7 @@ def test_a_wrong_value_is_named_with_its_frame(tmp_path):
     table = tmp_path / "data/phase/VID01.txt"
     table.write_text(table.read_text().replace("3,0,1,0", "3,1,1,0"))
     (problem,) = check_site(site, SampleSpec(("phase",)))
-    assert problem.what == r"names 2 classes at 000003 ([0, 1]), where one of 0 to 6 is expected"
+    assert problem.what == r"names 2 classes at 000003 ([0, 1]) instead of one from 0 to 6"
     (tmp_path / "data/phase/VID01.txt").write_text("0,0,0,0,0,0,0,1\n")
     assert ["has no row of frame" in problem.what for problem in check_site(site, SampleSpec(("phase",)))] == [True] * 3
 

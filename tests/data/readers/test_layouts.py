@@ -139,7 +139,7 @@ def test_endovis2018_puts_wrist_before_clasper_tissue_to_background_and_refuses_
         [1, 3, 2, 0, 0]
     ]
     write(path, np.array([[COLOURS_2018[0], (1, 2, 3)]], dtype=np.uint8))
-    with pytest.raises(DataError, match=r"frame007\.png: holds the unknown colour \(1, 2, 3\) at row 0, column 1"):
+    with pytest.raises(DataError, match=r"frame007\.png: has the unknown colour \(1, 2, 3\) at row 0, column 1"):
         find_reader("endovis2018").read_target("label", (path,))
 
 

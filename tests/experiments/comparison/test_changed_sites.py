@@ -9,7 +9,7 @@ import yaml
 
 from shared_components.data.site import RENDERED
 from shared_components.data.site_file import load_site
-from shared_components.data.splits import few
+from shared_components.data.splits import choose_few_videos
 from shared_components.experiments.comparison.plan import DataChanges, Run, Variant
 from shared_components.experiments.comparison.sites import changed_sites
 from shared_components.federation.messages import FederationError
@@ -40,8 +40,8 @@ def trained_on(site, folder, *, seed=1, name="cholec80", **row):
 
 def test_a_row_of_few_videos_trains_on_those_of_its_seed(cholec80, tmp_path):
     for seed in (1, 4):
-        assert trained_on(cholec80, tmp_path / str(seed), seed=seed, videos=2) == few(TRAINING, 2, seed)
-    with pytest.raises(FederationError, match=r"site\.yaml: trains on 8 videos, and 9 of them are asked for"):
+        assert trained_on(cholec80, tmp_path / str(seed), seed=seed, videos=2) == choose_few_videos(TRAINING, 2, seed)
+    with pytest.raises(FederationError, match=r"site\.yaml: trains on 8 videos, and 9 are needed"):
         trained_on(cholec80, tmp_path / "more", videos=9)
 
 

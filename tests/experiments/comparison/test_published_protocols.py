@@ -8,7 +8,7 @@ from transformers import Sam2VideoModel
 
 from shared_components.commands import compare
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import begin
+from shared_components.core.initial_weights import load_initial_weights
 from shared_components.experiments.comparison.plan import Run, at_scale, resolved, scale_of
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
@@ -149,7 +149,9 @@ def test_the_published_weights_reach_the_network_that_a_row_trains(planned, narr
     run = next(run for run in planned("--start", str(published(tmp_path))) if run.variant.label == "SurgFed")
     bundle = run.open_bundle()
     network = weightless(bundle.network).to_empty(device="cpu")
-    fresh = begin(network, run.start, card=Card("segmentation"), bundle=bundle.name, file=run.start_weights)["fresh"]
+    fresh = load_initial_weights(
+        network, run.start, card=Card("segmentation"), bundle=bundle.name, file=run.start_weights
+    )["fresh"]
     assert {name.partition(".")[0] for name in fresh} == {"depth_head", "selection", "indicator"}
     given = torch.load(run.start_file, weights_only=True)["model"]
     assert torch.equal(network.no_memory_embedding, given["no_mem_embed"])

@@ -7,7 +7,7 @@ import pytest
 
 from shared_components.commands import compare
 from shared_components.core.aggregators.language_guided import LanguageGuided
-from shared_components.core.bundle import load_bundle, takes_squares
+from shared_components.core.bundle import load_bundle, needs_square_frames
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.data.site_file import load_site
@@ -124,5 +124,5 @@ def test_frames_are_square_where_the_network_takes_no_other(words, tmp_path, mon
 
 
 def test_all_leaves_out_what_takes_squares_alone():
-    assert takes_squares("surgfed") and not takes_squares("pvt_fpn")
+    assert needs_square_frames("surgfed") and not needs_square_frames("pvt_fpn")
     assert {row.method for row in preset_named("all").variants} == set(method_names()) - {"surgfed"}

@@ -23,7 +23,7 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.setup.limits import Limits, read_limits
 from shared_components.flare import admin
-from shared_components.flare.deployment.certificates import ends, why_anothers, why_outside, why_refused
+from shared_components.flare.deployment.certificates import certificate_problem, expiry_time, why_anothers, why_refused
 from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.deployment.kits import (
     ALLOW_LIST,
@@ -274,10 +274,10 @@ def foreign(described, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_new_kit_is_let_in_until_its_certificate_ends(kits, name):
     kit, now = find_kit(kits / name), datetime.now(UTC)
-    assert why_outside(kit) == "" and why_outside(kit, now=now + 39 * DAY) == ""
-    assert "its certificate ended on " in why_outside(kit, now=now + 41 * DAY)
-    assert "this machine's clock says" in why_outside(kit, now=now - DAY)
-    assert timedelta(days=39) < ends(kit) - now <= timedelta(days=40)
+    assert certificate_problem(kit) == "" and certificate_problem(kit, now=now + 39 * DAY) == ""
+    assert "its certificate ended on " in certificate_problem(kit, now=now + 41 * DAY)
+    assert "this machine's clock says" in certificate_problem(kit, now=now - DAY)
+    assert timedelta(days=39) < expiry_time(kit) - now <= timedelta(days=40)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -286,15 +286,15 @@ def test_a_kit_without_its_own_key_is_not_let_in(kits, name, foreign):
     key = kit.folder / "startup" / ("server.key" if kit.part == "server" else "client.key")
     for change in (key.unlink, key.touch, partial(shutil.copy, foreign / name / "startup" / key.name, key)):
         change()
-        assert f"startup/{key.name} is missing, damaged or the key of another certificate" in why_outside(kit)
+        assert f"startup/{key.name} is missing, damaged or the key of another certificate" in certificate_problem(kit)
 
 
 def test_a_root_that_ends_first_counts(kits):
     now = datetime.now(UTC)
     sign_again(kits, "hospital-a", begins=now - DAY, ends=now + 1000 * DAY)
     kit = find_kit(kits / "hospital-a")
-    assert why_outside(kit) == "" and ends(kit) - now <= timedelta(days=100)
-    assert "the federation's authority ended on " in why_outside(kit, now=now + 101 * DAY)
+    assert certificate_problem(kit) == "" and expiry_time(kit) - now <= timedelta(days=100)
+    assert "the federation's authority ended on " in certificate_problem(kit, now=now + 101 * DAY)
 
 
 def test_a_foreign_an_expired_and_an_old_certificate_are_told_by_the_command(kits, foreign, capsys):
@@ -312,7 +312,7 @@ def test_a_foreign_an_expired_and_an_old_certificate_are_told_by_the_command(kit
 def test_a_certificate_that_cannot_be_read_is_named(kits):
     (kits / "hospital-a" / "startup" / "client.crt").write_text("none")
     with pytest.raises(KitError, match=r"client\.crt: cannot be read"):
-        why_outside(find_kit(kits / "hospital-a"))
+        certificate_problem(find_kit(kits / "hospital-a"))
 
 
 def test_an_administrators_certificate_that_has_ended_is_told_before_anything_is_connected(kits, capsys):

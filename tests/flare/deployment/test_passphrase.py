@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from shared_components.flare.deployment.passphrase import estimate_bits, why_weak
+from shared_components.flare.deployment.passphrase import estimate_bits, passphrase_problem
 
 NAMES = ("alpine-registry", "fl.example.org", "klinikum-nord", "lena.berg@example.org")
 
@@ -23,7 +23,7 @@ NAMES = ("alpine-registry", "fl.example.org", "klinikum-nord", "lena.berg@exampl
     ],
 )  # fmt: skip
 def test_what_a_guesser_tries_first_is_refused(passphrase):
-    assert why_weak(passphrase, NAMES).startswith("is easy to guess (")
+    assert passphrase_problem(passphrase, NAMES).startswith("is easy to guess (")
 
 
 @pytest.mark.parametrize(
@@ -34,22 +34,22 @@ def test_what_a_guesser_tries_first_is_refused(passphrase):
     ],
 )  # fmt: skip
 def test_unrelated_words_and_random_letters_are_taken(passphrase):
-    assert why_weak(passphrase, NAMES) == ""
+    assert passphrase_problem(passphrase, NAMES) == ""
 
 
 def test_a_short_passphrase_is_refused_however_random():
-    assert why_weak("x7Kp2mQw9zR") == "has 11 letters; give at least 12"
+    assert passphrase_problem("x7Kp2mQw9zR") == "has 11 letters; give at least 12"
 
 
 def test_random_letters_are_almost_never_mistaken_for_a_pattern():
     draw = random.Random(0)
     letters = string.ascii_letters + string.digits
-    refused = [bool(why_weak("".join(draw.choices(letters, k=16)), NAMES)) for _ in range(500)]
+    refused = [bool(passphrase_problem("".join(draw.choices(letters, k=16)), NAMES)) for _ in range(500)]
     assert sum(refused) == 0
 
 
 def test_a_name_of_the_federation_is_known_only_to_it():
-    assert estimate_bits("alpine-registry") > 70 and why_weak("alpine-registry") == ""
+    assert estimate_bits("alpine-registry") > 70 and passphrase_problem("alpine-registry") == ""
 
 
 def test_bits_are_those_of_the_cheapest_spelling():

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from shared_components.cli import main
-from shared_components.data.splits import SEEN, seen_note
+from shared_components.data.splits import SEEN, seen_videos_entry
 from shared_components.federation.runs.store import load_tensors
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.weights.pretraining import train
@@ -96,7 +96,7 @@ def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
 def test_the_model_has_seen_what_its_start_has_seen(begin, tmp_path):
     assert begin("first").run()
     first, start = tmp_path / "first" / "model.safetensors", tmp_path / "start.safetensors"
-    seen = seen_note({"cholec80": ["video02"]})
+    seen = seen_videos_entry({"cholec80": ["video02"]})
     save_weights(start, load_weights(first), {**load_metadata(first), **seen})
     assert begin("second", start=start).run()
     assert SEEN not in load_metadata(first)

@@ -9,9 +9,9 @@ import torch
 
 from shared_components.cli import main
 from shared_components.core.bundle import load_bundle
-from shared_components.core.initial_weights import begin
+from shared_components.core.initial_weights import load_initial_weights
 from shared_components.core.shipped_weights import FACTS, MODEL, track_rows
-from shared_components.core.task import checkpoint_notes, make_task
+from shared_components.core.task import checkpoint_header, make_task
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import CheckpointError, save_weights
 from shared_components.networks.sam2_architectures import ARCHITECTURES
@@ -36,7 +36,7 @@ def runs(tmp_path, toy_bundles, monkeypatch):
     bundle = load_bundle("surgfed")
     numbers = {**bundle.tasks["segmentation"], "dice": 1.0}
     task = make_task("segmentation", numbers, classes=PARTS)
-    notes = checkpoint_notes("surgfed", "pretrain", task, numbers, size=(64, 64))
+    notes = checkpoint_header("surgfed", "pretrain", task, numbers, size=(64, 64))
     start = {"start": "random", "sha256": ""}
     folders = [tmp_path / "encoder", tmp_path / "following"]
     for number, run in enumerate(folders):
@@ -76,7 +76,7 @@ def test_tracking_weights_are_shipped_with_their_controls_and_earlier_stage(runs
     for kind, classes in (("depth", ()), ("segmentation", ("background", "uterus"))):
         task = make_task(kind, load_bundle("surgfed").tasks[kind], classes=classes)
         network = build_network(load_bundle("surgfed").network, out_channels=task.channels)
-        assert begin(network, "rendered", card=task.card, bundle="surgfed")["fresh"] == []
+        assert load_initial_weights(network, "rendered", card=task.card, bundle="surgfed")["fresh"] == []
 
 
 def test_a_stage_of_other_weights_is_refused(runs):

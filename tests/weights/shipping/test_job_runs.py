@@ -10,7 +10,7 @@ from shared_components.cli import main
 from shared_components.core.shipped_weights import FACTS, MODEL, control_rows
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.splits import refuse_seen
+from shared_components.data.splits import refuse_seen_videos
 from shared_components.federation.messages import Job
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.mae_vit import MaeVit
@@ -94,7 +94,7 @@ def test_a_run_ships_with_its_data_and_beside_controls(run, toy_bundles, tmp_pat
     assert notes["data"] == "two toy sites"
     (seen,) = json.loads(notes["seen_videos"]).values()
     with pytest.raises(ValueError, match="has seen 1 of the test's videos"):
-        refuse_seen(notes, "endovis2017", seen, start="model")
+        refuse_seen_videos(notes, "endovis2017", seen, start="model")
 
     card = json.loads((toy_bundles / "mae" / FACTS).read_text())
     rows = control_rows(card)

@@ -10,7 +10,7 @@ import yaml
 from shared_components.cli import main
 from shared_components.commands import ship
 from shared_components.core.evaluation import network_input
-from shared_components.core.initial_weights import begin
+from shared_components.core.initial_weights import load_initial_weights
 from shared_components.core.metrics import frame_scores, summarise
 from shared_components.core.shipped_weights import FACTS, KEEPER, MODEL, sha256_of, shipped_weights
 from shared_components.core.task import make_task
@@ -104,7 +104,7 @@ def test_a_network_begins_from_what_was_shipped(toy_bundles, pretrained):
     assert shipped(pretrained) == 0
     network = network_with(pretrained / "model.safetensors", "two", 4)
     task = make_task("segmentation", classes=NOTES["outputs"].split(","))
-    facts = begin(network, "rendered", card=task.card, bundle="two")
+    facts = load_initial_weights(network, "rendered", card=task.card, bundle="two")
     assert facts["sha256"] == sha256_of(toy_bundles / "two" / MODEL) and facts["fresh"] == []
 
 
