@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from shared_components.experiments.comparison import run as carrying
-from shared_components.experiments.comparison.best_round import ROUNDS, best_by_metric
 from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_SCALES
+from shared_components.experiments.comparison.models import ROUNDS, best_by_metric
 from shared_components.experiments.comparison.plan import BEST_OF, LAST, DataChanges, Run, resolved
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
@@ -135,7 +135,7 @@ def test_the_tables_have_the_best_numbers_and_their_rounds(carried_out):
     _, comparison = carried_out
     numbers, rounds = own_tables(comparison)
     assert comparison.labels == ["SSS, FedAvg", "SSS, FedAvg + SWA"] == [row[0] for row in rounds.rows]
-    assert "best number over the rounds" in numbers.note and "which choose the rounds" in numbers.note
+    assert "each column's best round" in numbers.note and "The same videos select the rounds" in numbers.note
     assert rounds.title.endswith("the rounds of these numbers") and list(rounds.head)[:-1] == list(numbers.head)[:-2]
     assert all(1 <= int(cell) <= COUNT for row in texts(rounds) for cell in row[1:])
     assert comparison.results[0].records and not comparison.results[1].records

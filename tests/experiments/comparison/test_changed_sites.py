@@ -32,9 +32,7 @@ def trained_on(site, folder, *, seed=1, name="cholec80", **row):
     run = Run(Variant("A row", "fedavg", bundle=BUNDLE, data=DataChanges(**row)), seed, 1, {}, {name: str(site)})
     (path,) = changed_sites(run, folder).values()
     found = load_site(path)
-    assert {split: found.split[split] for split in ("validation", "test")} == {
-        split: load_site(site).split[split] for split in ("validation", "test")
-    }
+    assert all(found.split[split] == load_site(site).split[split] for split in ("validation", "test"))
     return [part.video for part in found.split["train"]]
 
 
@@ -71,9 +69,8 @@ def test_a_public_sites_few_videos_are_the_papers_and_ranges_of_one_stay(cholec8
     config["split"]["train"] = [*TRAINING, {"VID25": [0, 1]}, "VID32"]
     public.write_text(yaml.safe_dump(config))
     assert trained_on(public, tmp_path / "run", videos=2) == ["VID01", "VID25"]  # Table 9: 25, 1
-    assert "VID25: [0, 1]" in yaml.safe_dump(
-        yaml.safe_load((tmp_path / "run/sites/cholec80/site.yaml").read_text()), default_flow_style=None
-    )
+    written = yaml.safe_load((tmp_path / "run/sites/cholec80/site.yaml").read_text())
+    assert {"VID25": [0, 1]} in written["split"]["train"]
     assert trained_on(public, tmp_path / "before", leaves_out="triplets") == [  # 1, 4 and others of fold 5
         "VID02", "VID03", "VID05", "VID06", "VID07", "VID08", "VID25", "VID32"
     ]  # fmt: skip
@@ -92,8 +89,6 @@ def test_what_a_row_changes_in_its_sites_is_part_of_its_name(cholec80):
         Run(Variant("A", "fedavg", bundle=BUNDLE, data=DataChanges(**row)), 1, 1, {}, {"a": str(cholec80)})
         for row in rows
     ]
-    assert (
-        len({run.name for run in runs}) == 4
-        and [run.variant.data.changes_sites for run in runs] == [False] + [True] * 3
-    )
+    assert len({run.name for run in runs}) == 4
+    assert [run.variant.data.changes_sites for run in runs] == [False] + [True] * 3
     assert all(Run.from_json(run.to_json()) == run for run in runs)

@@ -7,7 +7,6 @@ import pytest
 
 from shared_components.experiments.comparison.output import as_page
 from shared_components.experiments.comparison.results import Result
-from shared_components.experiments.comparison.tables import all_tables
 from tests.browser import NARROW, WIDE
 from tests.experiments.comparison.conftest import illustrated
 
@@ -18,7 +17,7 @@ SMALLEST = 11  # pixels of letters
 
 def page_of(comparison, folder):
     file = folder / "index.html"
-    file.write_text(as_page(comparison, all_tables(comparison, grouped=True)), encoding="utf-8")
+    file.write_text(as_page(comparison), encoding="utf-8")
     return file
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pytest
 
 from shared_components.data.splits import FEW_SHOT
-from shared_components.experiments.comparison.grid import LAYOUTS
 from shared_components.experiments.comparison.mixing_figure import LAYOUT
 from shared_components.experiments.comparison.plan import BEST_OF
 from shared_components.experiments.comparison.presets import PRESETS
@@ -166,7 +165,6 @@ def test_a_figure_of_violins_is_a_pair_of_rows_by_its_metric(one):
 
 
 def test_what_is_drawn_is_what_the_paper_shows():
-    assert set(LAYOUTS) == {"pictures", "held-out pictures"}
     assert all(set(row.shows.values()) == set(BEST_OF) for row in PRESETS["fl-endovit-table7"].variants)
     assert {task: tuple(videos) for task, videos in FEW_SHOT.items()} == {
         "segmentation": (1, 2, 4), "triplets": (2, 4, 8), "phases": (2, 4, 8),

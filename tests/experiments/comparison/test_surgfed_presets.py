@@ -12,7 +12,7 @@ from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.delta import delta_of
-from shared_components.experiments.comparison.plan import STILL, Run, Variant, resolved, scale_of
+from shared_components.experiments.comparison.plan import NO_TRAINING, Run, Variant, resolved, scale_of
 from shared_components.experiments.comparison.presets import PRESETS, preset_named
 from shared_components.experiments.comparison.results import Comparison
 from shared_components.experiments.comparison.sites import hospital_sites
@@ -93,7 +93,7 @@ def test_a_row_that_trains_nothing_has_one_step_at_a_rate_of_0():
     row = ROWS["Inference Only"]
     run = resolved(Run(row, 1, 7, {"iterations": 5, "learning_rate": 1.0}, {}))
     assert (run.rounds, run.settings().iterations, run.settings().learning_rate) == (1, 1, 0.0)
-    assert set(STILL) <= set(run.training)
+    assert set(NO_TRAINING) <= set(run.training)
     assert row.identity() != replace(row, trains=True).identity()
 
 
