@@ -325,7 +325,9 @@ def resolved(run: Run) -> Run:
     rounds, own = rounds_and_iterations(run.rounds, iterations, variant.length.share)
     own *= variant.length.times
     has_update = load_method(variant.method, **variant.arguments).server.update is not None
-    arguments: dict[str, Any] = dict.fromkeys(ROUND_LONG_ARGUMENTS.get(variant.method, ()) if has_update else (), iterations)
+    arguments: dict[str, Any] = dict.fromkeys(
+        ROUND_LONG_ARGUMENTS.get(variant.method, ()) if has_update else (), iterations
+    )
     if AVERAGED in {BEST_OF.get(model, model) for model in variant.shows.values()}:
         arguments |= {"swa": {"start": first_averaged_round(rounds)}}
     training = {**run.training, "iterations": own} if own != iterations else run.training

@@ -37,7 +37,7 @@ def test_a_folder_becomes_a_model_with_scores_before_and_after(folder, tmp_path,
     assert main(["train", str(ours), *NAMED, *SMALL]) == 0
     said = capsys.readouterr().out
     assert "at 32x32, in batches of 1, at most 2 steps: about " in said
-    assert "all frames to test are of one video (c)" in said
+    assert "all test frames are from one video (c)" in said
     lines = said.strip().splitlines()
     assert lines[-1] == "next: surgfl segment VIDEO --model ours-model/model.safetensors"
     assert lines[-3:-1] == ["ours-model/before-after.png", "ours-model/model.safetensors"]
@@ -59,12 +59,12 @@ def test_options_that_a_site_yaml_would_ignore_are_refused(folder, capsys):
 def test_one_video_is_cut_by_time_and_two_give_a_test(folder, capsys):
     one = folder("a", "one")
     assert main(["train", str(one), *NAMED, *SMALL]) == 0
-    assert "of the same video as those to train on (one): the scores show how well" in capsys.readouterr().out
+    assert "training frames are from the same video (one): the scores show how well" in capsys.readouterr().out
     two = folder("ab", "two")
     assert main(["train", str(two), *NAMED, *SMALL]) == 0
     split = yaml.safe_load((two / "site.yaml").read_text())["split"]
     assert split == {"train": ["a"], "validation": [{"b": [0, 2]}], "test": [{"b": [2, 4]}]}
-    assert "chosen and tested on parts of one video (b)" in capsys.readouterr().out
+    assert "validation and test use parts of the same video (b)" in capsys.readouterr().out
 
 
 def test_too_few_frames_end_with_one_sentence_and_no_model(folder, tmp_path, capsys):
@@ -73,7 +73,7 @@ def test_too_few_frames_end_with_one_sentence_and_no_model(folder, tmp_path, cap
         for number in (2, 3):
             (one / kind / "a" / f"{number}.png").unlink()
     assert main(["train", str(one), *NAMED, *SMALL]) == 2
-    assert "has 2 labelled frames, and 3 are needed" in capsys.readouterr().err
+    assert "2 labelled frames of 3 needed to train, validate and test" in capsys.readouterr().err
     assert not (tmp_path / "ours-model").exists()
 
 
@@ -102,7 +102,7 @@ def test_a_command_with_a_wrong_option_leaves_no_description(folder, odd, capsys
 
 def test_videos_to_validate_alone_are_no_split(folder, capsys):
     assert main(["train", str(folder("abc")), *NAMED, *SMALL, "--validation", "b"]) == 2
-    assert "'split' names no video under 'train'" in capsys.readouterr().err
+    assert "'split' has no video under 'train'" in capsys.readouterr().err
 
 
 def test_only_what_cannot_be_seen_is_asked_at_a_terminal(folder, monkeypatch):

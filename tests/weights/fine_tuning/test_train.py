@@ -67,7 +67,7 @@ def test_a_model_comes_with_its_own_scores_a_picture_and_a_record(tune):
     assert lines[1].startswith(f"from random, at 32x32, in batches of 2, at most {STEPS} steps: about ")
     one, few = lines[2:]
     assert [one, few] == list(outcome.remarks) and few.startswith("4 frames will score the model")
-    assert one == "all frames to test are of one video (c): another may give another score"
+    assert one == "all test frames are from one video (c): other videos may give other scores"
     training = [step for step in seen if step.what == "training"]
     assert {step.total for step in training} == {STEPS} and max(step.done for step in training) == outcome.steps
     assert all(step.note.endswith(" left") for step in training)
@@ -132,7 +132,7 @@ def test_an_overtaken_clock_ends_the_training(tune, monkeypatch):
     """Where the machine has become slower than measured, it stops at the minutes, with what was best until then."""
     clock = iter(range(0, 10**9, 100))
     monkeypatch.setattr(train.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(train, "_measured", lambda *args: train.Speed(0.01, 0.0, 0.0))
+    monkeypatch.setattr(train, "_measure", lambda *args: train.Speed(0.01, 0.0, 0.0))
     outcome = tune(steps=None, minutes=1.0)
     record = json.loads((outcome.folder / "training.json").read_text())
     assert outcome.steps < record["planned"]
@@ -140,7 +140,7 @@ def test_an_overtaken_clock_ends_the_training(tune, monkeypatch):
 
 def test_a_folder_inside_of_the_data_is_refused(toy_bundle, own_site):
     site = load_site(own_site())
-    with pytest.raises(ValueError, match=r"lies in the data of site hospital-x.*give --out a folder outside of"):
+    with pytest.raises(ValueError, match=r"is inside the data of site hospital-x; choose an --out outside of"):
         fine_tune(site, site.root / "model")
     assert not (site.root / "model").exists()
 

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from shared_components.weights.pretraining.graphs import WARM_UP, Graphs
+from shared_components.weights.pretraining.learner import WARM_UP, Graphs
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_what_undoes_steps_sets_network_average_and_optimizer_back(learner_of):
     for steps in ((), (0, 1)):  # before the first step, and in the middle of a training
         for number in steps:
             assert one.step(number, batch_of()) == other.step(number, batch_of())
-        undo = one._undoing()
+        undo = one._undo_function()
         one.step(7, batch_of(0.1))
         one.step(8, batch_of(0.9))
         undo()

@@ -13,7 +13,7 @@ from shared_components.weights.pretraining.lessons import (
     Following,
     PixelClasses,
     Seeing,
-    at_first_sight,
+    first_boxes,
     lessons_for,
     spec_of,
 )
@@ -44,7 +44,7 @@ def segmentation():
 def test_an_object_has_one_box_where_it_is_first_seen():
     boxes = torch.full((1, 3, 2, 4), math.nan)
     boxes[0, 1:, 0], boxes[0, :, 1] = 5.0, 2.0
-    found = at_first_sight(boxes)
+    found = first_boxes(boxes)
     assert (~found[0, :, :, 0].isnan()).tolist() == [[False, True], [True, False], [False, False]]
     assert (found[0, 1, 0] == 5).all() and (found[0, 0, 1] == 2).all()
 
@@ -75,7 +75,7 @@ def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is
     plain, network = make_task("segmentation", {}, classes=CLASSES), Shared()
     assert lessons_for(bundle(segmentation={}), plain, network, objects=3) == [(plain, network)]
     assert spec_of(bundle(segmentation={}), plain, clip=4) == plain.spec
-    with pytest.raises(ValueError, match=r"toy: .* learns depth along with segmentation; give --task segmentation"):
+    with pytest.raises(ValueError, match=r"toy: .* learns depth along with segmentation; set --task segmentation"):
         lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network, objects=3)
 
 

@@ -127,7 +127,7 @@ def test_ctrl_c_finishes_the_step_and_the_same_again_goes_on(begin, tmp_path, mo
         assert not stopped.run() and stopped.done == 5
     assert load_tensors(tmp_path / "cut" / "state.safetensors")[1]["step"] == 5
     said = io.StringIO()
-    assert begin("cut", say=said).run() and "goes on after step 5" in said.getvalue()
+    assert begin("cut", say=said).run() and "continues after step 5" in said.getvalue()
     assert same(tmp_path / "whole", tmp_path / "cut")
     assert comparable(records(tmp_path / "whole")) == comparable(records(tmp_path / "cut"))
 
@@ -150,17 +150,17 @@ def test_what_is_done_is_not_done_again_and_a_damaged_state_is_refused(begin, tm
     model = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
     monkeypatch.setattr(Learner, "step", at_step(0, Mock(side_effect=Killed)))
     said = io.StringIO()
-    assert begin(say=said).run() and "12 steps done, which are all" in said.getvalue()
+    assert begin(say=said).run() and "all 12 steps are done" in said.getvalue()
     assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == model
     (tmp_path / "run" / "state.safetensors").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"state.safetensors cannot be read .*; give another --out"):
+    with pytest.raises(ValueError, match=r"state.safetensors cannot be read .*; set another --out"):
         begin().run()
 
 
 def test_a_loss_that_is_no_number_ends_with_a_sentence_and_the_last_good_state(begin, tmp_path, monkeypatch):
     not_finite = FloatingPointError("the loss of step 7 is nan, its gradient nan")
     monkeypatch.setattr(Learner, "step", at_step(7, Mock(side_effect=not_finite)))
-    sentence = "the loss of step 7 is nan.*run keeps the weights of step 6: begin again .* lower --learning-rate"
+    sentence = "the loss of step 7 is nan.*run keeps the weights of step 6: start again .* lower --learning-rate"
     with pytest.raises(ValueError, match=sentence):
         begin().run()
     tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
@@ -177,7 +177,7 @@ def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path):
         ({"task": "depth"}, "task was segmentation, is now depth"),
         ({"looks": ("rose",)}, "looks was"),
     ):
-        with pytest.raises(ValueError, match=f"run: holds a pre-training with other settings .*{words}.*another --out"):
+        with pytest.raises(ValueError, match=f"a pre-training with other settings .*{words}.*another --out"):
             begin(**changes).run()
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
@@ -192,13 +192,13 @@ def test_a_folder_of_something_else_or_of_another_process_is_left_alone(begin, t
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "model.safetensors").write_text("precious")
-    with pytest.raises(ValueError, match=r"run: holds files and no state.safetensors .* new or empty folder"):
+    with pytest.raises(ValueError, match=r"run contains files but no state.safetensors; .* new or empty folder"):
         begin().run()
     assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
     (folder / "model.safetensors").unlink()
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="run: another process pre-trains there"):
+        with pytest.raises(ValueError, match="run: another process uses this folder"):
             begin().run()
 
 
@@ -260,7 +260,7 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
         process.communicate()
     assert 3 <= steps_done(tmp_path / "cut") < 12
     done = subprocess.run(command(tmp_path / "cut"), capture_output=True, text=True)
-    assert done.returncode == 0 and "goes on after step" in done.stdout, done.stderr
+    assert done.returncode == 0 and "continues after step" in done.stdout, done.stderr
     assert same(tmp_path / "whole", tmp_path / "cut")
     assert load_metadata(tmp_path / "cut" / "model.safetensors")["steps"] == "12 of 12"
 

@@ -16,7 +16,7 @@ from shared_components.networks.checkpoints import CheckpointError, load_metadat
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.scenes.site import write_site
 from shared_components.weights.bundle_files import make
-from shared_components.weights.shipping.job_runs import facts_of_job
+from shared_components.weights.shipping.weights import facts_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def test_an_unfinished_or_damaged_run_is_refused_in_one_sentence(run, records, s
 
 def test_a_run_without_words_on_its_data_is_refused(run, toy_bundles, capsys):
     assert main(["ship", str(run), *SMALL]) == 2
-    assert "--data is missing: the run is of a federated job" in capsys.readouterr().err
+    assert "--data is missing: sites of a federated job" in capsys.readouterr().err
     assert not (toy_bundles / "mae" / MODEL).exists()
 
 

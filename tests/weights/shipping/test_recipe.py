@@ -131,7 +131,7 @@ def test_looks_that_choose_are_drawn_by_no_training_and_shown_in_no_card():
     [
         ({"stages": {"a": {"begins": "b", "options": {}}}}, "stage a begins from 'b'; name a stage above it"),
         ({"candidates": ["fourth"]}, "candidate 'fourth' is no stage; stages: first, second, third"),
-        ({"candidates": []}, "names no candidate or no bundle"),
+        ({"candidates": []}, "candidates or bundles are missing"),
         ({"bundels": ["one"]}, "unknown key 'bundels'"),
         ({"common": {"sizes": "64x64:2"}}, "has an option that `surgfl pretrain` lacks: --sizes=64x64:2"),
         ({"common": {"frames": "many"}}, "options .* are wrong: .*--frames"),

@@ -192,7 +192,7 @@ def test_a_site_without_a_test_split_is_refused_before_anything_is_rendered(pret
     site = yaml.safe_load(real.read_text())
     real.write_text(yaml.safe_dump({**site, "split": {"train": site["split"]["test"]}}))
     assert shipped(pretrained, "--real", f"A={real}") == 2
-    assert "has no split 'test', on which weights are scored" in capsys.readouterr().err
+    assert "split 'test' is missing; list the videos" in capsys.readouterr().err
 
 
 def test_weights_that_are_too_heavy_or_of_another_network_are_refused(toy_bundles, pretrained, capsys, monkeypatch):

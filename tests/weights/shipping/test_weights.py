@@ -35,8 +35,8 @@ def test_a_folder_of_a_pre_training_is_read(pretrained, weights):
         (lambda run: (run / "model.safetensors").unlink(), r"model\.safetensors does not exist"),
         (lambda run: (run / "pretraining.json").unlink(), r"pretraining\.json: cannot be read"),
         (lambda run: (run / "pretraining.json").write_text("{"), r"pretraining\.json: cannot be read"),
-        (lambda run: (run / "pretraining.json").write_text("{}"), r"pretraining\.json does not say its command"),
-        (lambda run: save_weights(run / "model.safetensors", {"a": torch.ones(1)}), "does not say its bundle"),
+        (lambda run: (run / "pretraining.json").write_text("{}"), r"pretraining\.json contains no 'command'"),
+        (lambda run: save_weights(run / "model.safetensors", {"a": torch.ones(1)}), "contains no 'bundle'"),
     ],
 )
 def test_another_folder_is_refused_in_one_sentence(pretrained, spoil, sentence):
@@ -54,7 +54,7 @@ def test_floating_numbers_are_halved_and_whole_ones_stay():
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 65505.0, -1e6])
 def test_what_half_precision_cannot_hold_is_refused_by_name(number):
-    with pytest.raises(CheckpointError, match=r"head\.bias holds numbers that are not finite or above 65504"):
+    with pytest.raises(CheckpointError, match=r"head\.bias contains numbers that are not finite or above 65504"):
         halved({"fine": torch.ones(2), "head.bias": torch.tensor([0.0, number])})
 
 
