@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared_components.core.card import Metric
-from shared_components.experiments.comparison.plan import Variant
 from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.records import NAN, Group
 
@@ -15,11 +14,7 @@ DELTA = Metric("delta_m", "Δm", True, "%", digits=2)
 
 
 def improvement(values: Sequence[tuple[Metric, float, float]]) -> float:
-    """Return Eq. (9) for one site in percent: the mean relative change over its metrics, positive if better.
-
-    Args:
-        values: Metric, value and value of local training. NaN or a local value of 0 gives NaN.
-    """
+    """Return Eq. (9) in percent from (metric, value, value of local training): the mean relative improvement."""
     changes = [
         (1 if metric.higher_is_better else -1) * (value - local) / local if local else NAN
         for metric, value, local in values
@@ -52,10 +47,6 @@ class Delta:
 
 def delta_of(comparison: Comparison) -> Delta | None:
     """Return the improvements of a comparison; None without a complete run of local training."""
-    baseline = tuple(r for r in comparison.results if r.scores and _is_baseline(r.run.variant))
+    rows = [(result, result.run.variant) for result in comparison.results if result.scores]
+    baseline = tuple(r for r, v in rows if v.method == BASELINE and v.trains and not v.training.get("fixed"))
     return Delta(comparison, baseline) if baseline and comparison.groups else None
-
-
-def _is_baseline(variant: Variant) -> bool:
-    """Whether a row is local training of all parts that the other rows train."""
-    return variant.method == BASELINE and variant.trains and not variant.training.get("fixed")

@@ -58,7 +58,6 @@ PRETRAINING_SCALES = {
 
 
 def _pretraining_row(label: str, method: str, models: Sequence[str] = (LAST, AVERAGED), **fields: Any) -> Variant:
-    """Return a method's row, which also shows its mean over rounds (SWA)."""
     shows = dict(zip((label, f"{label} + SWA"), models, strict=True))
     return Variant(label, method, bundle=BUNDLE, shows=shows, **fields)
 

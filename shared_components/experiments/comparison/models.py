@@ -83,7 +83,6 @@ def score_round(server: ServerRunner, sites: Mapping[str, Site]) -> None:
 
 
 def _score_quietly(server: ServerRunner, site: Site, models: Models, name: str) -> dict[str, Any]:
-    """Score a site's model on its validation videos, without pictures."""
     setup = set_up_site(server.job, site, start_weights=server.training.start_weights)
     paste(models.of(name), setup.partition, setup.network.state_dict())
     validation = samples(site, SPLIT, setup.task.spec)

@@ -94,7 +94,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Test frames of one task's sites."""
+    """Test frames of a task's sites."""
 
     metric: Metric
     known: Sequence[str]  # names of the pictures before the predictions, such as the ground truth
@@ -147,7 +147,6 @@ def gallery(comparison: Comparison, group: Group) -> Gallery | None:
 
 
 def _by_sample(results: Mapping[str, Result], site: str) -> dict[str, dict[str, _Saved]]:
-    """Return the pictures of a site by sample, then by the row's label."""
     by_sample: dict[str, dict[str, _Saved]] = {}
     for label, result in results.items():
         for saved in _saved(result, site):

@@ -35,7 +35,6 @@ class DataChanges:
 
     @property
     def changes_sites(self) -> bool:
-        """Whether the row needs changed site.yaml files."""
         return self.server_frames or self.videos > 0 or bool(self.leaves_out)
 
 
@@ -112,7 +111,6 @@ class Versus:
 
     @classmethod
     def of(cls, left: str, right: str) -> Versus:
-        """Compare two rows."""
         return cls((left, right), {"all": (left, right)})
 
 
@@ -207,7 +205,6 @@ class Run:
 
     @property
     def bundle(self) -> str:
-        """Bundle of the row."""
         return self.variant.bundle or bundle_for(self.variant.method)
 
     @property
@@ -224,7 +221,6 @@ class Run:
         return f"{slug[:60]}-seed-{self.seed}-{digest}"
 
     def job(self) -> dict[str, Any]:
-        """Return the settings of the federation's job."""
         overrides = {"network": self.variant.network, "tasks": self.variant.tasks}
         return {
             "name": self.name,
@@ -242,11 +238,7 @@ class Run:
         return resolved(replace(self, variant=self.variant.after)) if self.variant.after else None
 
     def check(self) -> None:
-        """Check method, arguments, training settings and sizes before anything is rendered or trained.
-
-        Raises:
-            ValueError: A setting is invalid.
-        """
+        """Raise ValueError for an invalid setting, before anything is rendered or trained."""
         load_method(self.variant.method, **self.variant.arguments)
         bundle = self.open_bundle()
         check_tasks(bundle.tasks)
@@ -258,11 +250,9 @@ class Run:
             self.before.check()
 
     def open_bundle(self) -> Bundle:
-        """Load the row's bundle with the run's overrides."""
         return load_bundle(self.bundle, self._overrides(), self.variant.tasks, self.variant.network)
 
     def settings(self) -> Training:
-        """Return the training settings of the run."""
         return self.open_bundle().training
 
     @property
@@ -280,21 +270,15 @@ class Run:
 
     @property
     def start_weights(self) -> Path | None:
-        """File of the initial weights."""
         return Path(self.start_file) if self.start_file else None
 
     @cached_property  # a run's name is used many times
     def start_hash(self) -> str:
-        """SHA-256 of the initial weights; empty if they are random.
-
-        Raises:
-            CheckpointError: The weights do not exist.
-        """
+        """SHA-256 of the initial weights, empty for random weights; CheckpointError if they do not exist."""
         source = source_of(self.start, self.bundle, self.start_weights)
         return source[1] if source else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the run as plain values."""
         return json.loads(json.dumps(asdict(self)))
 
     @classmethod
@@ -309,18 +293,13 @@ def _weightless(definition: str) -> nn.Module:
 
 
 def _variant(values: Mapping[str, Any]) -> Variant:
-    """Undo `dataclasses.asdict`."""
     after = _variant(values["after"]) if values["after"] else None
     groups = {"data": DataChanges(**values["data"]), "length": Length(**values["length"])}
     return Variant(**{**values, **groups, "ticks": tuple(values["ticks"]), "after": after})
 
 
 def resolved(run: Run) -> Run:
-    """Fill in the values that depend on the comparison: label, rounds, iterations, arguments and network.
-
-    Raises:
-        ValueError: The method or training settings of the row are invalid.
-    """
+    """Fill in label, rounds, iterations, arguments and network of a row; raise ValueError if they are invalid."""
     variant, iterations = run.variant, run.settings().iterations
     rounds, own = rounds_and_iterations(run.rounds, iterations, variant.length.share)
     own *= variant.length.times
@@ -347,8 +326,7 @@ def resolved(run: Run) -> Run:
 def rounds_and_iterations(rounds: int, iterations: int, share: float) -> tuple[int, int]:
     """Scale the iterations per round by about `share`, with the same total of iterations.
 
-    The new iterations are the divisor of the total with the ratio to the exact value nearest to 1; of two equally
-    near divisors the smaller.
+    Take the divisor of the total with the smallest ratio to the exact value, the smaller of two equally near divisors.
     """
     if share == 1.0:
         return rounds, iterations

@@ -26,7 +26,6 @@ _NAMED = 5  # maximum methods in a title; more methods become a count
 
 
 def _rows(methods: Mapping[str, str], **fields: Any) -> tuple[Variant, ...]:
-    """Return a row per label with the method's default arguments."""
     return tuple(Variant(label, method, **fields) for label, method in methods.items())
 
 
@@ -225,12 +224,7 @@ def preset_named(name: str) -> Preset:
 
 
 def of_methods(names: Sequence[str], jobs: Mapping[str, Mapping[str, Any]] | None = None) -> Preset:
-    """Return a table of methods with default arguments, or of jobs with their arguments, bundle, network and tasks.
-
-    Args:
-        names: Methods or jobs; raise ValueError for other names.
-        jobs: Settings of the jobs by name.
-    """
+    """Return rows of methods or jobs by name, from the jobs' settings; raise ValueError for an unknown name."""
     rows = [_row_of(name, jobs or {}) for name in names]
     listed = ", ".join(row.label for row in rows) if len(rows) <= _NAMED else f"{len(rows)} methods"
     return Preset(f"Comparison of {listed}", tuple(rows))
@@ -264,11 +258,7 @@ def with_bundle(preset: Preset, bundle: str) -> Preset:
 
 
 def with_network(preset: Preset, network: Mapping[str, Any]) -> Preset:
-    """Add network arguments to all rows; a row's arguments take precedence, but a scale's arguments do not.
-
-    Raises:
-        ValueError: Each row sets the argument.
-    """
+    """Add network arguments, which replace a scale's but not a row's; raise ValueError if each row sets one."""
     if not network:
         return preset
     if own := [name for name in network if all(name in row.network for row in preset.variants)]:
@@ -303,11 +293,7 @@ def _joined(*remarks: str) -> str:
 
 
 def with_arguments(preset: Preset, arguments: Mapping[str, Mapping[str, Any]]) -> Preset:
-    """Add method arguments to the method's rows; a row's arguments take precedence.
-
-    Raises:
-        ValueError: No row has the method, or each of its rows sets the argument.
-    """
+    """Add arguments to the rows of methods, if they lack them; raise ValueError if no row can use one."""
     if unused := sorted(set(arguments) - {variant.method for variant in preset.variants}):
         raise ValueError(f"--argument sets an argument of {unused[0]!r}, which is not compared; leave it out")
     for method, values in arguments.items():

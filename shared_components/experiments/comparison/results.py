@@ -16,7 +16,6 @@ from shared_components.core.card import Metric
 from shared_components.core.initial_weights import describe_start
 from shared_components.core.labels import CHANCE
 from shared_components.core.paired_test import paired_test
-from shared_components.core.training_settings import Training
 from shared_components.experiments.comparison.plan import AVERAGED, BEST_OF, LAST, SCORES, Run, Versus, finished
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
@@ -83,16 +82,11 @@ class Comparison:
 
     @property
     def labels(self) -> list[str]:
-        """Labels of the rows."""
         return list(dict.fromkeys(result.run.variant.label for result in self.results))
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Sites grouped by task, with the metrics that have scores; empty before the first run is complete.
-
-        Raises:
-            RecordError: A run.json names no tasks.
-        """
+        """Sites by task, with the metrics that have scores; RecordError for a run.json without tasks."""
         done = [result for result in self.results if result.info and result.scores]
         if not done or not done[0].info:
             return ()
@@ -102,7 +96,6 @@ class Comparison:
 
     @property
     def models(self) -> str:
-        """Description of the scored models."""
         if self.best_of_rounds:
             return "each column's best round: the model after a round or, if a row names SWA, its mean over rounds,"
         if self.split == "validation":
@@ -111,7 +104,6 @@ class Comparison:
 
     @property
     def split(self) -> str:
-        """Split of the scores: ``validation`` if it does not select the models, else ``test``."""
         return "validation" if any(result.run.variant.shows for result in self.results) else "test"
 
     @property
@@ -131,7 +123,6 @@ class Comparison:
         return None
 
     def of(self, label: str) -> list[Result]:
-        """Return the results of one row."""
         return [result for result in self.results if result.run.variant.label == label]
 
 
@@ -172,30 +163,23 @@ def facts(comparison: Comparison) -> dict[str, str]:
     rows = [comparison.of(label)[0].run for label in comparison.labels]
     rows = [row for row in rows if row.variant.trains] or rows
     trainings = [row.settings() for row in rows]
+    steps = [counted(t.epochs, "epoch") if t.epochs else str(t.iterations) for t in trainings]
     infos = [result.info for result in comparison.results if result.info]
     starts = [result.info for result in comparison.results if result.info and not result.run.variant.after]
     return {
         "rounds": _different(row.rounds for row in rows),
         "size": _different(f"{t.height}x{t.width}" for t in trainings),
-        "local steps": _different(f"{_steps(t)}, batches of {t.batch_size}" for t in trainings),
+        "local steps": _different(f"{s}, batches of {t.batch_size}" for s, t in zip(steps, trainings, strict=True)),
         "learning rate": _different(f"{t.learning_rate:g}" for t in trainings),
         "start": ", ".join(sorted({describe_start(info["start"]) for info in starts if "start" in info})) or run.start,
         "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
-        "commit": ", ".join(_recorded(infos, "commit")),
-        "hardware": "; ".join(_recorded(infos, "hardware")),
+        "commit": ", ".join(sorted({str(info["commit"]) for info in infos if info.get("commit")})),
+        "hardware": "; ".join(sorted({str(info["hardware"]) for info in infos if info.get("hardware")})),
     }
-
-
-def _steps(training: Training) -> str:
-    return counted(training.epochs, "epoch") if training.epochs else str(training.iterations)
 
 
 def _different(values: Iterable[object]) -> str:
     return " / ".join(dict.fromkeys(map(str, values)))
-
-
-def _recorded(infos: Sequence[dict[str, Any]], key: str) -> list[str]:
-    return sorted({str(info[key]) for info in infos if info.get(key)})
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
@@ -208,11 +192,9 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Contest:
-    """Tests of one metric between the best two rows, paired by seed.
+    """Tests of one metric between the best two rows, paired by seed; p-values are NaN if ``untested`` gives a reason.
 
-    A seed's value is the mean over its sites: sites share a model and frames share a scene, so they are not
-    repetitions. The difference is the mean over seeds of the best minus the second row. The two-sided p-values are NaN
-    if ``untested`` gives a reason.
+    A seed's value is the mean over its sites, which share a model and so are not repetitions.
     """
 
     metric: Metric
@@ -278,7 +260,6 @@ def why_untested(first: Sequence[float], second: Sequence[float]) -> str:
 
 
 def paired_t(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the two-sided p of the paired t-test."""
     from scipy import stats  # the process of a run does not need it
 
     return float(stats.ttest_rel(first, second).pvalue)
@@ -287,8 +268,7 @@ def paired_t(first: Sequence[float], second: Sequence[float]) -> float:
 def verdict(comparison: Comparison, group: Group) -> str:
     """Summarise in one sentence which rows differ from the best row; empty for fewer than two rows.
 
-    Rows are compared by the mean over the sites with a paired t-test over seeds, corrected by Holm (Scandinavian
-    Journal of Statistics 6, 1979). Sites and frames are not repetitions, see `Contest`.
+    Paired t-tests over seeds are corrected by Holm (Scandinavian Journal of Statistics 6, 1979).
     """
     metric, means = group.first, ranked_means(comparison, group, group.first)
     if len(means) < 2:
@@ -311,21 +291,19 @@ def verdict(comparison: Comparison, group: Group) -> str:
     return f"{opening}. It differs beyond chance from {_names(different)}{rest} ({test})."
 
 
+def _names(labels: Sequence[str]) -> str:
+    return f"{len(labels)} others" if len(labels) > _NAMED else listed(labels)
+
+
 def _p_value(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the p of the paired t-test; 1 if it is impossible."""
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return 1.0 if why_untested(first, second) else paired_t(first, second)
 
 
 def _holm(p_values: dict[str, float]) -> list[str]:
-    """Return the significant labels, in the given order."""
     passed: set[str] = set()
     for number, label in enumerate(sorted(p_values, key=lambda label: p_values[label])):
         if p_values[label] >= LEVEL / (len(p_values) - number):
             break
         passed.add(label)
     return [label for label in p_values if label in passed]
-
-
-def _names(labels: Sequence[str]) -> str:
-    return f"{len(labels)} others" if len(labels) > _NAMED else listed(labels)

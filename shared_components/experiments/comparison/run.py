@@ -49,13 +49,9 @@ TIMED = 10  # timed forward passes; the median counts
 
 
 def carry_out(run: Run, root: Path) -> Path:
-    """Train and score a run, or resume it; return its folder.
+    """Train and score a run, or resume it; return its folder, which ``scores.json`` marks as complete.
 
-    ``scores.json`` marks a complete run; then files that only a resume needs are removed. If another process works on
-    the same run, wait for it: the child of a killed command ends at its next batch.
-
-    Raises:
-        FederationError: The method refuses these sites, or the training failed.
+    Another process that works on the same run is waited for. Raise FederationError if the method refuses these sites.
     """
     with _locked(root / run.name):
         folder = finished(run, root) or _train_and_score(run, root)
@@ -72,7 +68,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _remove_resume_files(folder: Path) -> None:
-    """Remove states of rounds, incomplete files, and attempts that ended before their first round."""
     for path in [*folder.glob("*/round-*.safetensors"), *folder.glob("*/.*.safetensors.*")]:
         path.unlink()
     for other in folder.parent.glob("[0-9]*"):
@@ -98,15 +93,10 @@ def _train_and_score(run: Run, root: Path) -> Path:
         print(f"{run.name}: round {server.state.round} of {run.rounds}", flush=True)
 
     server = run_together(
-        Job.from_json(job),
-        {name: Path(path) for name, path in sites.items()},
-        root,
-        server_data=Path(run.server) if run.server else None,
-        start_weights=start_weights,
-        after_round=report,
-        before_round=lambda server: _score_round(run, server),
-        stop=lambda: os.getppid() != parent,
-    )
+        Job.from_json(job), {name: Path(path) for name, path in sites.items()}, root,
+        server_data=Path(run.server) if run.server else None, start_weights=start_weights, after_round=report,
+        before_round=lambda server: _score_round(run, server), stop=lambda: os.getppid() != parent,
+    )  # fmt: skip
     trained = time.perf_counter()
     scores = _score(run, server)
     seconds = {
@@ -136,11 +126,8 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
         metrics = task_of(server.job, server.state.profiles[server.state.sites[0]].card).metrics
         models |= best_scores(server.folder, run.rounds, models, wanted, metrics)
         return {"models": models, "sites": {}, "held_out": None, "costs": _costs(server)}
-    return {
-        "sites": {name: _test_site(server, site, name) for name, site in _sites(run).items()},
-        "held_out": _test_held_out(run, server),
-        "costs": _costs(server),
-    }
+    sites = {name: _test_site(server, site, name) for name, site in _sites(run).items()}
+    return {"sites": sites, "held_out": _test_held_out(run, server), "costs": _costs(server)}
 
 
 def _score_round(run: Run, server: ServerRunner) -> None:
@@ -239,7 +226,6 @@ def _steps(server: ServerRunner) -> int:
 
 
 def _milliseconds(network: nn.Module, frames: int, height: int, width: int) -> float:
-    """Time one sample's forward pass at the run's input size."""
     network.to(machine.device()).eval()
     shape = (1, 3, height, width) if frames == 1 else (1, frames, 3, height, width)
     image = torch.zeros(shape, device=machine.device())

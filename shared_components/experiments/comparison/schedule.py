@@ -38,7 +38,6 @@ class Working:
 
     @property
     def label(self) -> str:
-        """Row and seed."""
         return f"{self.run.variant.label}, seed {self.run.seed}"
 
 
@@ -64,10 +63,7 @@ def _free_gigabytes() -> float:
 def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, str]:
     """Carry out all incomplete runs, ``jobs`` at a time; return the reason of each failed run, by name.
 
-    A line is printed for each run that ends. An interruption ends the processes; the same call resumes them.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM.
+    Ctrl-C and SIGTERM end the processes and raise KeyboardInterrupt; the same call resumes the runs.
     """
     working: list[Working] = []
     board = Board(read=lambda: {w.label: step_file.read_step(w.log.parent) or Step("starting") for w in list(working)})
@@ -97,7 +93,6 @@ def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, st
 
 
 def _time_left(count: int, seconds: Sequence[float], jobs: int) -> str:
-    """Estimate the time of the remaining runs from the mean duration of the completed runs."""
     if not count:
         return "that was the last"
     minutes = count * sum(seconds) / len(seconds) / jobs / 60

@@ -33,15 +33,10 @@ Plan = tuple[str, str, str, tuple[int, int, int]]
 def synthetic_sites(
     folder: Path, scale: Scale, *, clip: tuple[int, float] = (1, 0.0), held_out_layout: str = "endovis2017"
 ) -> tuple[dict[str, Path], Path]:
-    """Render the missing sites, and return site.yaml by site and the held-out site's site.yaml.
+    """Render the missing sites; return site.yaml by site and the held-out site's site.yaml.
 
-    The shipped weights have not seen these looks. site-1 has narrow-band light, site-2 a fluorescent dye in
-    near-infrared, and the last site a fibrescope with a small round aperture and half of the frames. The held-out site
-    shows beige bowel in smoke. Clips need four sites, as FedST has; site-3 then has white light and blood.
-
-    Args:
-        clip: Frames per sample, and the seconds between them.
-        held_out_layout: Data-set layout of the held-out site.
+    The shipped weights have not seen these looks. The last site is a fibrescope with a small aperture and half the
+    frames. Clips (frames, seconds between them) need four sites, as FedST has.
     """
     plans = _plans(scale, clips=clip[0] > 1)
     outside = HELD_OUT if held_out_layout == "endovis2017" else f"{HELD_OUT}-{held_out_layout}"
@@ -95,18 +90,11 @@ def _rendered(
     if not file.is_file():
         with under(name):
             write_site(
-                folder / name,
-                look=look,
-                seed=seed,
-                layout=layout,
-                task=task or task_of(layout),
+                folder / name, look=look, seed=seed, layout=layout, task=task or task_of(layout),
                 videos=dict(zip(("train", "validation", "test"), videos, strict=True)),
-                frames_per_video=scale.frames_per_video,
-                height=scale.height,
-                width=scale.width,
-                clip=clip[0],
-                interval=clip[1],
-            )
+                frames_per_video=scale.frames_per_video, height=scale.height, width=scale.width,
+                clip=clip[0], interval=clip[1],
+            )  # fmt: skip
     return file
 
 
@@ -116,14 +104,9 @@ def server_file(path: Path) -> Path:
 
 
 def own_sites(folder: Path, held_out: str) -> tuple[dict[str, Path], Path | None]:
-    """Find ``<folder>/<site>/site.yaml``, and separate the held-out site.
+    """Return ``<folder>/<site>/site.yaml`` by site, and the held-out site: a name, or the path of another site.yaml.
 
-    Args:
-        folder: Folder of the sites.
-        held_out: Name of a site, or path of another site.yaml or its folder; empty for none.
-
-    Raises:
-        ValueError: There is no site, no site of that name, or a name is not allowed.
+    Raise ValueError if a site does not exist or has a reserved name.
     """
     files = {path.parent.name: path.resolve() for path in sorted(folder.glob("*/site.yaml"))}
     outside = files.get(held_out) or _site_file(held_out)
@@ -148,11 +131,7 @@ def _site_file(held_out: str) -> Path | None:
 def changed_sites(run: Run, folder: Path) -> dict[str, str]:
     """Write ``<folder>/sites/<site>/site.yaml`` with the row's changes for each site of a run; return the files.
 
-    A row can add the server's frames (FedST's Figures 5 and 7), keep a few training videos, or leave out the videos
-    of Cholec80 that test a later task (FL-EndoViT).
-
-    Raises:
-        FederationError: A site already adds frames, cannot add these, or has too few videos.
+    Raise FederationError if a site already adds frames, cannot add these, or has too few videos.
     """
     return {name: _changed(Path(path), name, run, folder / "sites") for name, path in run.sites.items()}
 

@@ -48,9 +48,7 @@ def start_of(row: Variant, files: Files) -> tuple[str, Path | None] | None:
 def with_starts(preset: Preset, files: Files, scale: Scale) -> Preset:
     """Remove the rows without weights, and name them in the remark.
 
-    Raises:
-        ValueError: No row uses a given file.
-        CheckpointError: A file does not exist, is damaged, or does not fit a row's network.
+    Raise ValueError for a file that no row uses, and CheckpointError for a file that does not fit a row's network.
     """
     rows = [row for row in at_scale(preset, scale).variants if row.start]
     if unused := sorted(set(files) - {row.start for row in rows}):

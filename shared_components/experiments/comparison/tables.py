@@ -84,8 +84,7 @@ def own_tables(comparison: Comparison) -> list[Table]:
 
 def empty_table(comparison: Comparison) -> Table:
     """List the rows of a comparison without results, with the reasons in the note."""
-    rows = tuple((label,) for label in comparison.labels)
-    return Table(comparison.title, ("Method",), rows, note=_score_note(comparison))
+    return _table(comparison.title, comparison, [])
 
 
 def score_table(comparison: Comparison, group: Group, metric: Metric) -> Table:
@@ -96,7 +95,6 @@ def score_table(comparison: Comparison, group: Group, metric: Metric) -> Table:
 
 
 def _title(comparison: Comparison, group: Group) -> str:
-    """Return the title, with the task if there are several."""
     return f"{comparison.title}; {group.title}" if len(comparison.groups) > 1 else comparison.title
 
 

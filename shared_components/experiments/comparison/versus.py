@@ -35,7 +35,6 @@ class Matched:
 
     @property
     def test(self) -> PairedTest:
-        """Paired test over videos."""
         return _paired_test(*map(tuple, self.tested))
 
 
@@ -60,7 +59,6 @@ def _samples(result: Result, site: str) -> list[Mapping]:
 
 
 def _values(result: Result, metric: Metric, sites: Sequence[str]) -> dict[Key, float]:
-    """Return a run's values by video and sample, without samples that are not counted."""
     return {
         (site, sample["video"], sample["sample"]): sample["values"][metric.name]
         for site in sites
@@ -112,18 +110,13 @@ def versus(comparison: Comparison, group: Group) -> Iterator[tuple[Versus, Metri
 
 def versus_panel(comparison: Comparison, group: Group) -> Panel:
     """Draw the violins of all comparisons."""
-    charts = [
-        violins(
-            {name: pair.drawn for name, pair in by_name.items()},
-            tested={name: pair.test for name, pair in by_name.items()},
-            title=f"{one.models[0]} and {one.models[1]}",
-            y_label=metric.plain_heading,
-            models=one.models,
-            level=LEVEL,
-            higher_is_better=metric.higher_is_better,
-        )
-        for one, metric, by_name in versus(comparison, group)
-    ]
+    charts = []
+    for one, metric, by_name in versus(comparison, group):
+        drawn, tested = ({name: getattr(pair, key) for name, pair in by_name.items()} for key in ("drawn", "test"))
+        charts.append(violins(
+            drawn, tested=tested, title=" and ".join(one.models), y_label=metric.plain_heading, models=one.models,
+            level=LEVEL, higher_is_better=metric.higher_is_better,
+        ))  # fmt: skip
     seeds = len({result.run.seed for result in comparison.results})
     text = (
         f"{comparison.split.capitalize()} videos, or frames if a task scores no videos. "

@@ -41,17 +41,9 @@ Install SurgFL and MONAI, and replace `USER` with the publisher's name:
 
 
 def write_zoo(out: Path, folder: Path | None = None) -> list[Path]:
-    """Write a copy of each bundle with `model.pt`, by `zoo_name`, for MONAI's model zoo and tools.
+    """Write a stand-alone copy of each bundle to ``out/<zoo_name>`` for MONAI's model zoo; return the folders.
 
-    Args:
-        out: New folder, which appears complete.
-        folder: Folder of bundles.
-
-    Returns:
-        The folders of the bundles.
-
-    Raises:
-        ValueError: `out` exists, two bundles have the same `zoo_name`, or see `bundle_files`.
+    Raise ValueError if `out` exists, if two bundles have the same `zoo_name`, or as `bundle_files`.
     """
     with _appearing(out) as beside:
         for name in make.described_bundles(folder):
@@ -63,18 +55,10 @@ def write_zoo(out: Path, folder: Path | None = None) -> list[Path]:
 
 
 def publish(name: str, out: Path, folder: Path | None = None) -> str:
-    """Write the zoo's copy of a bundle with weights, and a model card for the Hugging Face hub as README.md.
+    """Write a stand-alone copy of a bundle with a model card for the Hugging Face hub to a new folder.
 
-    Args:
-        name: Name of the bundle.
-        out: New or empty folder, which is filled at the end.
-        folder: Folder of bundles.
-
-    Returns:
-        The bundle's `zoo_name`, the recommended name of the hub's repository.
-
-    Raises:
-        ValueError: `out` is not empty, the bundle is unknown or has no weights, or see `bundle_files`.
+    Return `zoo_name`, the recommended name of the hub's repository. Raise ValueError if the folder is not empty, if the
+    bundle is unknown or has no weights, or as `bundle_files`.
     """
     one_of("publish", "bundle", name, make.described_bundles(folder))
     description, facts = make.read_description(name, folder), shipped_weights.shipped_facts(name, folder)

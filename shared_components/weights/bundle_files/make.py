@@ -69,7 +69,6 @@ class Description:
 
     @property
     def default_task(self) -> Mapping[str, Any]:
-        """Settings of the default task."""
         return next(iter(read_own_yaml(self.tasks).values())) or {}
 
 
@@ -102,15 +101,12 @@ def read_description(name: str, folder: Path | None = None) -> Description:
 
 
 def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) -> dict[str, str]:
-    """Return the generated files of a bundle, by path in the bundle's folder; only marked parts of the card change.
+    """Return the generated files of a bundle, by path; only the marked parts of its card change.
+
+    Raise ValueError for a missing key, a card without marks, or a damaged `model.json`.
 
     Args:
-        name: Name of the bundle.
-        folder: Folder of bundles.
         whole: Return a stand-alone copy, with its own weights and `model.pt`, and no links to other documents.
-
-    Raises:
-        ValueError: The description lacks a key, the card has no marks, or `model.json` is damaged.
     """
     folder = folder or bundles_folder()
     description = read_description(name, folder)
@@ -178,7 +174,6 @@ def _template_values(
 
 @functools.cache
 def _templates() -> Environment:
-    """Return the templates in this folder, each compiled once for all bundles."""
     environment = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
     )
@@ -227,11 +222,7 @@ def _with_sharing(bundles: Sequence[str], folder: Path | None) -> list[str]:
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
-    """Check that weights, `model.json` and calibration in a bundle's folder belong together.
-
-    Raises:
-        CheckpointError: A file is missing, a hash differs, or the weights belong to another bundle.
-    """
+    """Raise CheckpointError unless weights, `model.json` and calibration in a bundle's folder belong together."""
     model = (folder or bundles_folder()) / name / MODEL
     if model.is_file() and (other := read_description(name, folder).same_weights_as):
         raise CheckpointError(
@@ -260,7 +251,6 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
 
 
 def _weights_metadata(facts: Mapping[str, Any], model: str, *, whole: bool) -> dict[str, Any]:
-    """Return hash and mean scores of the weights for the metadata."""
     metric = shipped_weights.metric_of(facts).name
     scores = [*shipped_weights.mean_scores(facts).values(), *shipped_weights.mean_of_real(facts)]
     means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in scores}
@@ -285,7 +275,6 @@ def _certainty(root: Path, facts: Mapping[str, Any] | None) -> calibration.Facts
 
 
 def follows_boxes(description: Description) -> bool:
-    """Whether the default task is prompted with boxes."""
     return bool(description.default_task.get("prompts", "none") != "none")
 
 

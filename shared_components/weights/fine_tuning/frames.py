@@ -19,8 +19,7 @@ FEW = 10  # below this number of frames, a remark warns that scores are uncertai
 def frames_of(site: Site, spec: SampleSpec) -> dict[str, list[Sample]]:
     """Read all files of a site and return the readable samples of each split, at most `MOST`.
 
-    Raises:
-        SiteError: A split has no video, no frames, no labelled pixels, or more unreadable frames than allowed.
+    Raise SiteError if a split has no video, frames or labelled pixels, or more unreadable frames than allowed.
     """
     _refuse_few(site, spec)
     frames = {}
@@ -69,11 +68,7 @@ def _refuse_empty(site: Site, split: str, frames: Sequence[Sample]) -> None:
 
 
 def with_test(site: Site, spec: SampleSpec) -> dict[str, Any] | None:
-    """Return a split for a site without a test split: the second half of its validation video becomes the test.
-
-    None if the site has a test split or no training split, or if the validation is not one whole video with at least
-    two labelled frames.
-    """
+    """Return a split whose test is the second half of the validation video; None if the site needs or allows none."""
     parts = site.split.get("validation", ())
     if site.split.get("test") or not site.split.get("train") or len(parts) != 1:
         return None

@@ -74,11 +74,9 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Estimated total time."""
         return self.seconds_of_training + self.seconds_of_scoring
 
     def facts(self) -> dict[str, Any]:
-        """Return the values for the record."""
         return {"height": self.size[0], "width": self.size[1], "batch_size": self.batch_size, "planned": self.steps}
 
 
@@ -104,17 +102,12 @@ def choose_plan(
 ) -> Plan:
     """Choose the largest size with all steps within the time limit, or the number of steps at the measured size.
 
-    Args:
-        settings: Options; given values are kept.
-        counts: Numbers of frames.
-        speed: Speed at the size ``measured_at`` with this ``batch``.
-        measured_at: (height, width) from the options or the weights.
-        native: (height, width) of the frames, the maximum.
-        batch: Frames per step.
-        stride: Divisor of both sides.
+    Raise ValueError if not even `FEWEST_STEPS` fit.
 
-    Raises:
-        ValueError: Not even `FEWEST_STEPS` fit.
+    Args:
+        measured_at: (height, width) of the measured speed, from the options or the weights.
+        native: (height, width) of the frames, the maximum.
+        stride: Divisor of both sides.
     """
     steps = settings.steps or target_steps(counts.train, batch)
     first, *larger = _sizes(settings, measured_at, native, stride)
@@ -147,7 +140,6 @@ def _plan(
 
 
 def _shortened(plan: Plan, settings: Settings, counts: Counts, speed: Speed, batch: int) -> Plan:
-    """Reduce the steps to the time limit."""
     other = _scoring(counts, speed) + (1 + VALIDATIONS) * counts.validation * speed.validation
     steps = int((60 * settings.minutes - other) / speed.step)
     if steps < FEWEST_STEPS:

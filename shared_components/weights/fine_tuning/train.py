@@ -42,16 +42,9 @@ from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site
 from shared_components.inference.folder import ResultFolder
 from shared_components.networks.checkpoints import header_of
+from shared_components.weights.fine_tuning import plan as plans
 from shared_components.weights.fine_tuning.frames import frames_of, remarks
-from shared_components.weights.fine_tuning.plan import (
-    PATIENCE,
-    Counts,
-    Plan,
-    Settings,
-    Speed,
-    automatic_batch_size,
-    choose_plan,
-)
+from shared_components.weights.fine_tuning.plan import Counts, Plan, Settings, Speed
 
 MODEL, PICTURE, RECORD = "model.safetensors", "before-after.png", "training.json"
 BEFORE, AFTER = "before", "after"
@@ -84,12 +77,10 @@ class Outcome:
 
     @property
     def model(self) -> Path:
-        """The new model's checkpoint."""
         return self.folder / MODEL
 
     @property
     def picture(self) -> Path:
-        """Test frames before and after."""
         return self.folder / PICTURE
 
 
@@ -155,7 +146,7 @@ class _Training:
     @property
     def batch_size(self) -> int:
         frames = len(self.frames["train"])
-        return self.settings.batch_size or automatic_batch_size(frames, gpu=self.device.type != "cpu")
+        return self.settings.batch_size or plans.automatic_batch_size(frames, gpu=self.device.type != "cpu")
 
     def set_up(self, size: tuple[int, int], steps: int) -> tuple[SiteSetup, LocalRound]:
         """Build the network with its initial weights, and the local round that trains it."""
@@ -176,15 +167,13 @@ class _Training:
         return setup, work
 
     def plan(self) -> Plan:
-        """Choose the plan from the speed of a few steps, whose result is dropped."""
         size = self.settings.size or input_size(header_of(self.file), *_RANDOM_SIZE)
         setup, work = self.set_up(size, 1)
         counts = Counts(*(len(self.frames[split]) for split in ("train", "validation", "test")))
         native = read_sample(self.frames["train"][0]).images[-1].shape[:2]
         speed, stride = _measure(setup, work, self.frames), int(getattr(setup.network, "stride", 1))
-        return choose_plan(
-            self.settings, counts, speed, measured_at=size, native=native, batch=self.batch_size, stride=stride
-        )
+        sizes: dict[str, Any] = {"measured_at": size, "native": native, "batch": self.batch_size, "stride": stride}
+        return plans.choose_plan(self.settings, counts, speed, **sizes)
 
     def carry_out(self, plan: Plan, folder: ResultFolder, remarks: tuple[str, ...], began: float) -> Outcome:
         """Score, train, score again and draw; the files appear last."""
@@ -215,11 +204,7 @@ class _Training:
         return Outcome(folder.path, metric, before, after, trained.steps, chosen, remarks)
 
     def _comparable(self, network: nn.Module) -> nn.Module:
-        """Return the initial model for the comparison.
-
-        If the weights have finer classes than the site, they are merged. Otherwise it is the given network, whose
-        output layers for other classes are untrained.
-        """
+        """Return the initial model, with classes merged to the site's; if that is impossible, the given network."""
         if self.file is None or self.task.card.kind != "segmentation":
             return network
         try:
@@ -251,7 +236,6 @@ class _Training:
 
 
 def _announcement(training: _Training, plan: Plan) -> tuple[str, str]:
-    """Return lines with data, start, size and expected duration."""
     frames, start = training.frames, training.settings.start
     height, width = plan.size
     weights = start if start != "rendered" else f"the shipped weights of {training.settings.bundle}"
@@ -307,7 +291,7 @@ def _train(work: LocalRound, plan: Plan, metric: Metric, *, seconds: float) -> T
 
     return train_to_best(
         work.network, train, lambda: work.validate(work.network), metric=metric, budget=plan.steps,
-        every=plan.every, accumulate=work.context.accumulate, patience=PATIENCE,
+        every=plan.every, accumulate=work.context.accumulate, patience=plans.PATIENCE,
         stop=lambda: time.monotonic() - began > seconds,
     )  # fmt: skip
 
@@ -331,12 +315,7 @@ def score_text(metric: Metric, value: float | None) -> str:
 def before_and_after(sheets: Sequence[Sequence[Sheet]], captions: Sequence[Sequence[str]]) -> np.ndarray:
     """Draw frame, ground truth, prediction before and prediction after, one row per frame, as uint8 RGB (H, W, 3).
 
-    Args:
-        sheets: For each frame the task's sheets before and after, see `task.Task.sheet`.
-        captions: For each frame the captions of both predictions, such as their Dice.
-
-    Raises:
-        ValueError: A sheet has no panel "prediction".
+    `sheets` are the task's sheets before and after. Raise ValueError if a sheet has no panel "prediction".
     """
     rows = [_row(pair, texts) for pair, texts in zip(sheets, captions, strict=True)]
     legends = [sheet.legend for sheet, _ in sheets]

@@ -61,12 +61,10 @@ class RunFolder:
         save_tensors(self.path / STATE, tensors, {**values, "settings": self.settings.as_values()})
 
     def save_model(self, weights: Mapping[str, Tensor], notes: Mapping[str, str], facts: Mapping[str, Any]) -> None:
-        """Write weights and facts."""
         save_weights(self.path / MODEL, weights, notes)
         write_json(self.path / FACTS, facts)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Add a line to the log."""
         with (self.path / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 

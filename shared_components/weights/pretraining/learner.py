@@ -44,10 +44,8 @@ class Recording:
 class Graphs:
     """Takes steps with one recorded CUDA graph per batch shape: one launch instead of thousands of small kernels.
 
-    Args:
-        take: Takes a step on a batch and returns a tensor. It must not read values back from the GPU, its operations
-            must depend only on shapes, and values such as the learning rate must be tensors.
-        save: Returns a function that restores the current state.
+    `take` must not read values back from the GPU, and its operations must depend only on shapes. `save` returns a
+    function that restores the current state.
     """
 
     def __init__(self, take: Callable[[Mapping[str, Tensor]], Tensor], save: Callable[[], Callable[[], None]]) -> None:
@@ -76,12 +74,7 @@ class Graphs:
 
 
 class Learner:
-    """Takes the steps of a pre-training; randomness depends on the seed and the step's number.
-
-    Attributes:
-        average: Network with the moving average of the weights.
-        graphs: Recorded steps, on a GPU for `recordable` networks.
-    """
+    """Trains a network and `average`, its moving average; randomness depends on the seed and the step's number."""
 
     def __init__(self, bundle: Bundle, task: Task, settings: Settings, start: str | Path = "random") -> None:
         self.task, self.settings, self.device = task, settings, machine.device()
@@ -100,11 +93,7 @@ class Learner:
         self._share = torch.zeros((), device=self.device)  # weight of the next step in the moving average
 
     def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
-        """Take a step on a batch on the learner's device and return its loss.
-
-        Raises:
-            FloatingPointError: The loss or the gradient is not finite; without a graph, the weights do not change.
-        """
+        """Take a step and return its loss; raise FloatingPointError if the loss or the gradient is not finite."""
         seed = round_seed(self.settings.seed, _STEPS, number)
         torch.manual_seed(seed)  # for dropout
         self._set(self.settings.rate(number), averaged_share(number, self.settings.average))
@@ -117,7 +106,6 @@ class Learner:
         return loss
 
     def _set(self, rate: float, share: float) -> None:
-        """Set the learning rate of the next step, and its weight in the moving average."""
         self._share.fill_(share)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -144,7 +132,6 @@ class Learner:
 
     @torch.no_grad()
     def _move(self) -> None:
-        """Update the weights, then their moving average."""
         self.optimizer.step()
         for dtype, (averages, values) in self._pairs.items():
             if dtype.is_floating_point:
@@ -170,7 +157,6 @@ class Learner:
         return undo
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state of network, average and optimizer."""
         states = {"learnt": self.learnt.state_dict(), "average": self.average.state_dict()}
         return named_groups(states | {"optimizer": optimizer_tensors(self.optimizer)})
 

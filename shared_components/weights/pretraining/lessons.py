@@ -89,10 +89,9 @@ def first_boxes(boxes: Tensor) -> Tensor:
 
 
 def lessons_for(bundle: Bundle, task: Task, network: nn.Module, *, objects: int) -> list[Lesson]:
-    """List the objectives of consecutive steps with their networks, which share their tensors.
+    """List the objectives of consecutive steps with networks that share their tensors.
 
-    Raises:
-        ValueError: The task of a prompted network is not segmentation.
+    Raise ValueError if the task of a prompted network is not segmentation.
     """
     if task.prompting is None:
         return [(task, network)]

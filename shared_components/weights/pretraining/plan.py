@@ -73,7 +73,6 @@ class Settings:
 
     @property
     def steps(self) -> int:
-        """Steps of all phases."""
         return sum(phase.steps for phase in self.phases)
 
     @property
@@ -98,7 +97,6 @@ class Settings:
         return self.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
 
     def as_values(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
         phases, looks = [str(phase) for phase in self.phases], list(self.looks)
         return asdict(self) | {"phases": phases, "looks": looks, "numbers": dict(self.numbers)}
 

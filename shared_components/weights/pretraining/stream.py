@@ -205,15 +205,9 @@ def batches(
     objects: int | None = None,
     device: torch.device | None = None,
 ) -> Iterator[dict[str, Tensor]]:
-    """Yield the batches from step `begin` on, in the form of `data.dataset.batches`.
+    """Yield the batches from step `begin` on, in the form of `data.dataset.batches`; `objects` as in `Groups`.
 
-    Args:
-        settings: Settings of the pre-training.
-        spec: Samples to render.
-        begin: First step.
-        workers: Number of processes that render ahead; the batches are the same.
-        objects: See `Groups`.
-        device: Device of the batches; by default the CPU.
+    With `workers`, other processes render ahead the same batches.
     """
     groups = Groups(settings, spec, objects=objects)
     remaining = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]

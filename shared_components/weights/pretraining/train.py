@@ -61,7 +61,6 @@ class Pace:
 
     @property
     def pictures_per_second(self) -> float:
-        """Speed of the last steps."""
         return self._settings.batch * len(self._times) / max(sum(seconds for seconds, _ in self._times), 1e-9)
 
     def _seconds_left(self, done: int) -> float:
@@ -122,14 +121,8 @@ def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
 class Pretraining:
     """A pre-training with its folder, log and scores; a wrong setting raises ValueError.
 
-    Args:
-        settings: Settings that determine the weights.
-        out: Folder of the results.
-        start: Initial weights: ``random``, ``rendered`` or a path.
-        command: Command line for the record.
-        save_every, check_every: Steps between two saved states, and between two scores.
-        workers: Processes that render ahead.
-        say: Stream for progress.
+    `start` is ``random``, ``rendered`` or a path. A state is saved every `save_every` steps, scores are computed every
+    `check_every` steps, and `workers` processes render ahead.
     """
 
     def __init__(
@@ -161,8 +154,7 @@ class Pretraining:
     def run(self) -> bool:
         """Train until the last step, or resume from the folder's state; return False if interrupted.
 
-        Raises:
-            ValueError: The folder contains another training, or the loss is not finite; the last saved state remains.
+        Raise ValueError if the folder contains another training, or if the loss is not finite; the last state remains.
         """
         with self.folder.locked(), _interruptions() as signals, self._board, listening(self._board.hear):
             return self._run(signals)

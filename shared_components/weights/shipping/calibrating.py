@@ -59,17 +59,9 @@ class Plan:
 def calibrate(
     weights: Path, *, bundle: str, real: Sequence[Tested] = (), plan: Plan = Plan(), command: str = ""
 ) -> Calibration:
-    """Return the calibration of weights, which do not change.
+    """Return the calibration of a segmentation checkpoint; `real` sites are measured but do not influence it.
 
-    Args:
-        weights: Checkpoint of a segmentation network for frames or clips.
-        bundle: As in `load_trained`.
-        real: Sites to measure; they do not influence the calibration.
-        plan: Numbers of rendered videos.
-        command: Command line for the card.
-
-    Raises:
-        ValueError: The weights have another task, or a site cannot be used.
+    Raise ValueError if the weights have another task or a site cannot be used.
     """
     began, trained = time.monotonic(), load_trained(weights, bundle=bundle)
     task = trained.task
@@ -140,7 +132,6 @@ def _rendered(families: Sequence[str], numbers: Iterable[int], what: str) -> lis
 def _looks(
     families: Sequence[str], numbers: Iterable[int], what: str, *, size: tuple[int, int], spec: SampleSpec, count: int
 ) -> Iterator[Sequence[Item]]:
-    """Yield `count` samples of one video per look of these families and numbers."""
     looks = [(f"{family}-{number}", number) for number in numbers for family in families]
     for look, number in follow(looks, f"rendering {what},"):
         yield held_out(look, number, size=size, spec=spec, count=count)
@@ -209,7 +200,6 @@ def _rates(calibration: Calibration, groups: Mapping[str, Tensor]) -> dict[str, 
 
 
 def _real_frames(trained: Trained, real: Sequence[Tested]) -> dict[str, tuple[tuple[str, ...], list[Sample]]]:
-    """Return classes and some test frames of each real site with segmentation labels."""
     by_site = {}
     for tested in real:
         site = tested.site

@@ -50,22 +50,13 @@ class Stage(Schema, frozen=True):
 
 
 class Recipe(Schema, frozen=True):
-    """Training of the weights that bundles with the same network ship.
+    """Training of the weights that bundles with the same network ship."""
 
-    Attributes:
-        bundles: Bundles that ship the weights; the first bundle's network is trained.
-        common: Options of `surgfl pretrain` for all stages.
-        stages: Trainings by name, in order; each may start from an earlier stage.
-        candidates: Stages to choose from.
-        unseen: Number of looks per family that choose the candidate.
-        families: Families of these looks.
-    """
-
-    bundles: list[str]
-    stages: dict[str, Stage]
-    candidates: list[str]
-    common: dict[str, Option] = field(default_factory=dict)
-    unseen: int = 8
+    bundles: list[str]  # the first bundle's network is trained
+    stages: dict[str, Stage]  # in order
+    candidates: list[str]  # stages to choose from
+    common: dict[str, Option] = field(default_factory=dict)  # options of `surgfl pretrain` for all stages
+    unseen: int = 8  # looks per family that choose the candidate
     families: list[str] = field(default_factory=lambda: list(FAMILIES))
 
 

@@ -57,11 +57,9 @@ class Pretrained:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs, such as classes."""
         return tuple(name for name in self.notes["outputs"].split(",") if name)
 
     def task(self, classes: Sequence[str] = ()) -> Task:
-        """Return the trained task, or the same task with other classes."""
         return make_task(self.notes["task"], json.loads(self.notes["numbers"]), classes=classes or self.outputs)
 
     @property
@@ -71,11 +69,7 @@ class Pretrained:
 
 
 def read_pretrained(run: Path) -> Pretrained:
-    """Read the folder of a pre-training or of a federated job's run, with the job's model for outside sites.
-
-    Raises:
-        CheckpointError: A file is missing or damaged, or the model's header is incomplete.
-    """
+    """Read a pre-training or a job's run with its model for outside sites; CheckpointError for damaged files."""
     of_job = (run / DESCRIPTION).is_file()
     model, file = run / (_SERVER if of_job else "") / "model.safetensors", run / "pretraining.json"
     weights, notes = load_weights(model), load_metadata(model)
@@ -96,12 +90,9 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 
 def facts_of_job(run: Path) -> dict[str, Any]:
-    """Return `FACTS` of a finished job's run, with the job's settings and initial weights.
+    """Return `FACTS` of a finished job's run, summed over sites and rounds, with its settings and initial weights.
 
-    Steps, frames and seconds are sums over all sites and rounds.
-
-    Raises:
-        CheckpointError: The run has not finished, or its files cannot be read.
+    Raise CheckpointError if the run has not finished or its files cannot be read.
     """
     try:
         described = json.loads((run / DESCRIPTION).read_text(encoding="utf-8"))
@@ -142,16 +133,9 @@ def _facts_of_job(described: dict[str, Any], records: list[dict[str, Any]], run:
 
 
 def with_data(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretrained:
-    """Add a description of the training data to the facts and the model's header.
+    """Add a description of the training data, and the training videos of `seen` sites, to facts and header.
 
-    Args:
-        trained: The training.
-        data: Description; required for a federated job. Empty for `surgfl pretrain`, which renders its data.
-        seen: site.yaml of sites whose training videos the weights have seen, which later tests must not use.
-
-    Raises:
-        ValueError: The description is missing for a job, or present for a pre-training.
-        SiteError: A site.yaml is invalid.
+    Raise ValueError if the description is missing for a job, or present for a pre-training, which renders its data.
     """
     if "job" in trained.facts and not data:
         raise ValueError(
@@ -168,11 +152,7 @@ def with_data(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretraine
 
 
 def read_stages(runs: Sequence[Path]) -> list[Pretrained]:
-    """Read consecutive trainings, the last first; each started from the weights of the next in the list.
-
-    Raises:
-        CheckpointError: A stage started from other weights, or see `read_pretrained`.
-    """
+    """Read trainings, the last first; raise CheckpointError unless each started from the weights of the next one."""
     stages = [read_pretrained(run) for run in runs]
     for number, (stage, before) in enumerate(pairwise(stages)):
         if stage.facts.get("start", {}).get("sha256") != before.sha256:
@@ -184,11 +164,7 @@ def read_stages(runs: Sequence[Path]) -> list[Pretrained]:
 
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert weights to float16; whole numbers stay.
-
-    Raises:
-        CheckpointError: A number is not finite or too large for float16.
-    """
+    """Convert weights to float16; raise CheckpointError for numbers that are not finite or too large."""
     for name, value in weights.items():
         if value.is_floating_point() and not bool((value.abs() <= LARGEST).all()):
             raise CheckpointError(
@@ -217,12 +193,8 @@ def card_of(
 ) -> dict[str, Any]:
     """Return the content of `model.json`: `pretraining.json` without absolute paths, header, hash and scores.
 
-    Args:
-        trained: The last training; its own scores become `checks`.
-        sha256: Hash of the shipped file.
-        scores: Scores of the shipped weights.
-        before: Earlier trainings, the last first, recorded by their `FACTS`.
-        shipped_before: Card of the bundle's previous weights; its stages are added if the first training started there.
+    Earlier trainings `before`, the last first, are recorded by their `FACTS`, as are the stages of the card
+    `shipped_before` if the first training started from its weights.
     """
     facts = {**_portable_facts(trained), "checks": trained.facts.get("scores", {})}
     shipped = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
@@ -239,13 +211,11 @@ def _stage(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _portable_facts(trained: Pretrained) -> dict[str, Any]:
-    """Return the facts without absolute paths."""
     facts = {"start": {"start": "random"}, **trained.facts}
     return facts | ({"command": without_folders(facts["command"])} if isinstance(facts.get("command"), str) else {})
 
 
 def card_text(facts: Mapping[str, Any]) -> str:
-    """Return a card as JSON text."""
     return json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -302,15 +272,9 @@ class Tested:
 def looks_to_test(
     unseen: int, named: Sequence[str] = LOOKS, families: Sequence[str] = tuple(FAMILIES), *, first: int = UNSEEN
 ) -> list[tuple[str, str]]:
-    """Return named looks and unseen looks of each family as (look, group).
+    """Return named looks and `unseen` looks of each family, from number `first`, as (look, group).
 
     Groups are "named look", "unseen look" for random looks, and "unseen <family> look".
-
-    Args:
-        unseen: Number of unseen looks per family.
-        named: Named looks.
-        families: Families of unseen looks.
-        first: First number of the unseen looks.
     """
     where = {family: "unseen look" if family == "random" else f"unseen {family} look" for family in families}
     drawn = [(f"{family}-{first + number}", where[family]) for family in families for number in range(unseen)]
@@ -342,9 +306,7 @@ def real_sites(files: Mapping[str, Path]) -> list[Tested]:
 def score(network: nn.Module, trained: Pretrained, tested: Tested) -> Iterator[dict[str, Any]]:
     """Score a model on a site's test split at the labels' size; real sites also with all classes merged.
 
-    Raises:
-        SiteError: The site's data are bad.
-        ValueError: The model's classes cannot be mapped to the site's classes.
+    Raise ValueError if the data are bad or the model's classes cannot be mapped to the site's classes.
     """
     own = tested.site.classes if trained.notes["task"] == "segmentation" else ()
     for classes in dict.fromkeys([own, COARSEST] if own and tested.where == "real" else [own]):

@@ -65,7 +65,7 @@ def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, 
     assert "network" not in notes and notes["task"] == "segmentation" and json.loads(notes["numbers"])["frames"] == 2
     assert "trained_encoders" not in load_bundle("surgfed").network
     (scores,) = [json.loads(line)["scores"] for line in (tmp_path / "cut" / "log.jsonl").open() if "scores" in line]
-    assert set(scores) == {"random", "named"} and set(scores["named"]) == {*tracks.SHOWN, "objects"}
+    assert set(scores) == {"random", "named"} and set(scores["named"]) == {*tracks.TRACKERS, "objects"}
 
 
 def test_without_objects_the_encoder_learns_every_pixels_class_by_a_layer_that_a_resume_restores(begin, tmp_path):

@@ -81,7 +81,7 @@ def test_tracking_weights_are_shipped_with_their_controls_and_earlier_stage(runs
 
 def test_a_stage_of_other_weights_is_refused(runs):
     encoder, following = runs
-    with pytest.raises(CheckpointError, match=r"encoder did not begin from the weights of .*following; give to --befo"):
+    with pytest.raises(CheckpointError, match=r"encoder did not start from the weights of .*following; set --before"):
         read_stages([encoder, following])
 
 
