@@ -139,3 +139,19 @@ def picture_record(folder, sample, value, *, shade=0, names=("frame", "truth", "
     return {
         "sample": sample, "value": value, "files": files, "legend": legend, "scale": scale, "hatched": False
     }  # fmt: skip
+
+
+PLANNED = ("--preset", "fl-endovit-table6-triplets", "--scale", "quick", "--seeds", "7,")
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """Return a function that plans a comparison without sites, and returns its table and runs."""
+    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
+
+    def planned(*words):
+        args = parsed(*PLANNED, *words, "--out", str(tmp_path / "out"))
+        preset = compare.chosen(args)
+        return preset, compare.planned(args, preset)
+
+    return planned

@@ -81,9 +81,6 @@ def test_rendered_cholec80_leaves_out_as_large_a_share_as_the_tasks_videos_and_o
     assert trained_on(cholec80, tmp_path / "a", leaves_out="phases") == TRAINING[:4]
     assert trained_on(cholec80, tmp_path / "b", leaves_out="segmentation") == TRAINING
     assert trained_on(cholec80, tmp_path / "c", name="heico", leaves_out="phases") == TRAINING
-
-
-def test_what_a_row_changes_in_its_sites_is_part_of_its_name(cholec80):
     rows = [{}, {"videos": 1}, {"videos": 2}, {"leaves_out": "phases"}]
     runs = [
         Run(Variant("A", "fedavg", bundle=BUNDLE, data=DataChanges(**row)), 1, 1, {}, {"a": str(cholec80)})

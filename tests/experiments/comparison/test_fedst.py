@@ -46,7 +46,7 @@ def labels(name):
     return [row.variant.label for row in rows_of(name)]
 
 
-def test_presets_have_the_rows_of_the_papers_tables():
+def test_presets_have_the_rows_and_ticks_of_the_papers_tables():
     methods = ["Local Train", "Upper bound", "FedLD", "FedDP", "FedAvg", "FedRep", "FedAS", "FedST"]
     assert all(labels(f"fedst-table{number}") == methods for number in (2, 3, 8))
     assert labels("fedst-table6") == ["Norm", "Key", "Value", "Key&Value", "Ours (Query)"]
@@ -58,9 +58,6 @@ def test_presets_have_the_rows_of_the_papers_tables():
     figure7 = labels("fedst-figure7")
     assert figure7[:4] == ["Local Train", "Local Train + synthetic", "Upper bound", "Upper bound + synthetic"]
     assert figure7[-2:] == ["FedST w/o SERQ", "FedST"] and len(figure7) == 16
-
-
-def test_the_ablations_tick_what_the_paper_ticks_and_what_a_row_has():
     ticks = {n: [tuple(map(int, row.ticks)) for row in FEDST[f"fedst-table{n}"].variants] for n in (4, 5)}
     assert ticks[4] == [
         (0, 0, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 0), (0, 0, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1),
@@ -139,7 +136,7 @@ def test_the_papers_communication_frequencies_come_out_and_else_the_nearest_divi
     assert plan.rounds_and_iterations(1, 1, 0.1) == plan.rounds_and_iterations(1, 1, 5.0) == (1, 1)
 
 
-def test_the_server_has_as_many_batches_as_the_sites_have_iterations():
+def test_the_server_has_the_sites_iterations_and_clips_indicator_its_vectors_width():
     paper, quick = (
         {row.variant.label: row.variant.arguments for row in rows_of("fedst-table4", scale)}
         for scale in ("paper", "quick")
@@ -148,9 +145,6 @@ def test_the_server_has_as_many_batches_as_the_sites_have_iterations():
     assert quick["TS + SERQ"] == {"batches": 12} and quick["TS"] == {"synthetic": "none"}
     for row in with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}}).variants:
         assert resolved(Run(row, 1, 300, presets.FEDST_TRAINING, {})).variant.arguments == {"batches": 7}
-
-
-def test_clips_indicator_is_as_wide_as_its_vector():
     preset = with_arguments(FEDST["fedst-table7"], {"fedst": {"text_encoder": "clip"}})
     rows = [resolved(Run(row, 1, 1, {}, {})) for row in preset.variants]
     widths = {row.variant.arguments["text_encoder"]: row.open_bundle().network["indicator"] for row in rows}

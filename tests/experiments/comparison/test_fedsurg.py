@@ -61,9 +61,6 @@ def test_rows_of_task_2_begin_from_rows_of_task_1_and_train_everywhere():
         run = resolved(Run(row, 1, found.rounds, found.training, {}))
         assert run.before is None or run.before == resolved(replace(run, variant=rows[row.after.label]))
     run.check()
-
-
-def test_a_row_is_read_again_with_the_one_that_it_begins_from():
     run = resolved(Run(TUNED, 1, 1, TINY, {}))
     assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
     assert TUNED.identity()["after"] == FEDAVG.identity() and "after" not in FEDAVG.identity()

@@ -1,26 +1,49 @@
-"""FL-EndoViT's presets: their rows and steps, and several rows of one run."""
+"""FL-EndoViT's presets: their rows, steps, sites and sizes, several rows of one run, and rows carried out."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from shared_components.cli import main
 from shared_components.commands import compare
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_SCALES, RELEASED
+from shared_components.data.splits import FEW_SHOT, LEFT_OUT
+from shared_components.experiments.comparison.fl_endovit_presets import (
+    DOWNSTREAM_TABLES,
+    HIGH,
+    LOW,
+    PRETRAINING_SCALES,
+    RELEASED,
+)
 from shared_components.experiments.comparison.output import write_all
-from shared_components.experiments.comparison.plan import Run, at_scale, first_averaged_round, resolved
+from shared_components.experiments.comparison.plan import (
+    SCALES,
+    Run,
+    at_scale,
+    first_averaged_round,
+    resolved,
+    scale_of,
+)
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.run import carry_out
+from shared_components.experiments.comparison.starts import STARTS
 from shared_components.experiments.comparison.tables import own_tables
+from shared_components.networks.bundle_config import weightless
+from shared_components.networks.checkpoints import CheckpointError
+from shared_components.networks.resnet import ResNet50
+from shared_components.networks.resnet_clips import ResNetClips
 from shared_components.networks.vit import DEVIATION
 from shared_components.scenes.site import write_site
-from tests.experiments.comparison.conftest import parsed, texts
+from tests.experiments.comparison import conftest
+from tests.experiments.comparison.conftest import DICE, SITES, parsed, texts
 
 TABLE1 = PRESETS["fl-endovit-table1"]
 LIMITS = ["patches below 0.3 (%)", "patches below 0.1 (%)", "patches below 0.05 (%)", "patches below 0.01 (%)"]
@@ -117,3 +140,146 @@ def test_a_control_costs_nothing_and_the_files_hold_all_rows(compared, tmp_path)
     write_all(compared, tmp_path)
     assert (tmp_path / "costs.csv").read_text().count("\n") == 3
     assert all(label in (tmp_path / "index.html").read_text() for label in compared.labels)
+
+
+ALL = [*DOWNSTREAM_TABLES, "fl-endovit-table7"]
+
+
+def rows(table, start="FL-EndoViT"):
+    """What a table's rows of a start differ in."""
+    labels = [row.label for row in PRESETS[f"fl-endovit-{table}"].variants]
+    return [label.removeprefix(f"{start}").removeprefix(", ") for label in labels if label.startswith(start)]
+
+
+def test_the_tables_have_the_papers_rows_and_the_few_shot_videos_of_table_9():
+    shots = ("1 video", "2 videos", "4 videos", "all videos")
+    assert rows("table2") == [f"{videos}, {size}" for videos in shots for size in ("low", "high")]
+    assert rows("table3") == ["2 videos", "4 videos", "8 videos", "all videos"]
+    assert rows("table4") == [f"{videos}, {stage}" for videos in rows("table3") for stage in ("S1", "S2")]
+    assert rows("table6-segmentation") == [f"all videos, {a}{b}" for b in ("", ", frozen") for a in ("low", "high")]
+    assert rows("table6-triplets") == ["all videos", "all videos, frozen"]
+    assert rows("table6-phases") == [f"all videos{a}, {b}" for a in ("", ", frozen") for b in ("S1", "S2")]
+    assert rows("table5") == rows("table10") == rows("table11") == [""]
+    for name in DOWNSTREAM_TABLES:
+        table = name.removeprefix("fl-endovit-")
+        assert all(rows(table, start) == rows(table) for start in STARTS.values())
+    tasks = [
+        (row.label.partition(",")[0], row.data.leaves_out, row.method) for row in PRESETS["fl-endovit-table7"].variants
+    ]
+    assert tasks == [
+        (short, task, method)
+        for short, task in zip(("SSS", "ATR", "SPR"), LEFT_OUT, strict=True)
+        for method in ("centralised", "fedsam", "fedavg")
+    ]
+    for table, task in (("table2", "segmentation"), ("table3", "triplets"), ("table4", "phases")):
+        counts = {row.data.videos for row in PRESETS[f"fl-endovit-{table}"].variants}
+        assert counts == {0, *FEW_SHOT[task]}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_table_can_be_planned_at_every_scale(name, planned):
+    for scale in SCALES:
+        preset, runs = planned("--preset", name, "--scale", scale)
+        assert len({run.variant.label for run in runs}) == len(runs) == len(preset.variants) > 0
+        if name == "fl-endovit-table7":
+            continue
+        for run in runs:
+            size = HIGH if ", high" in run.variant.label else LOW
+            settings = run.settings()
+            assert (settings.height, settings.width) == size[scale]
+            for one in filter(None, (run, run.before)):
+                assert one.open_bundle().network["architecture"] == ("base" if scale == "paper" else "tiny")
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory):
+    """A file of ResNet-50 as torchvision writes it."""
+    torch.manual_seed(5)
+    path = tmp_path_factory.mktemp("imagenet") / "resnet50.pth"
+    torch.save(ResNet50(classes=1000).state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_table_10_has_resnet_50_from_its_file_and_no_other(scale, planned, imagenet, tmp_path):
+    words = ("--preset", "fl-endovit-table10", "--scale", scale)
+    preset, runs = planned(*words, "--start-of", f"resnet={imagenet}")
+    first, *others = runs
+    assert first.variant.label == "RN50" and first.start_file == str(imagenet)
+    assert "RN50 is resnet50.pth" in preset.remark
+    assert isinstance(weightless(first.open_bundle().network), ResNetClips) and first.variant.method == "local"
+    assert all(run.settings() == replace(first.settings(), start=run.settings().start) for run in others)
+    assert all(run.open_bundle().tasks == first.open_bundle().tasks for run in others)
+    preset, runs = planned(*words)
+    assert "RN50" not in {run.variant.label for run in runs} and "--start-of resnet=FILE" in preset.remark
+    torch.save({"conv1.weight": torch.ones(64, 3, 7, 7)}, tmp_path / "resnet18.pth")
+    with pytest.raises(CheckpointError, match="another network than ResNet-50 encoder: it lacks"):
+        planned("--preset", "fl-endovit-table10", "--start-of", f"resnet={tmp_path / 'resnet18.pth'}")
+
+
+@pytest.mark.slow
+def test_the_row_of_resnet_50_is_carried_out(tmp_path, monkeypatch, imagenet):
+    row = PRESETS["fl-endovit-table10"].variants[0]
+    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["fl-endovit-table10"], variants=(row,)))
+    out = ["--scale", "quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
+    assert main(["compare", "--preset", "tiny", "--start-of", f"resnet={imagenet}", *out]) == 0
+    with (tmp_path / "scores.csv").open() as file:
+        found = [float(line["value"]) for line in csv.DictReader(file) if line["metric"] == "accuracy"]
+    assert len(found) >= 4 and all(0 <= value <= 1 for value in found)
+
+
+def runs_of(name, scale):
+    """A table's runs of one seed, all from random weights."""
+    sizes = scale_of(scale, PRESETS[name])
+    variants = at_scale(PRESETS[name], sizes).variants
+    return [resolved(Run(row, 1, sizes.rounds, sizes.training, {})) for row in variants]
+
+
+@pytest.mark.parametrize("name", DOWNSTREAM_TABLES)
+def test_the_papers_scale_is_the_bundles_training(name):
+    sizes = {"height": 0, "width": 0, "seed": 0}
+    bundles = {row.bundle: load_bundle(row.bundle).training for row in PRESETS[name].variants}
+    for run in runs_of(name, "paper"):
+        assert {**vars(run.settings()), **sizes} == {**vars(bundles[run.bundle]), **sizes}
+    assert PRESETS[name].scales["paper"].rounds == next(iter(bundles.values())).rounds
+
+
+def test_equal_rows_of_several_tables_are_one_run_and_second_stages_follow_the_first(planned):
+    found = {}
+    for name in DOWNSTREAM_TABLES:
+        for run in runs_of(name, "small"):
+            found.setdefault(run.name, []).append(name)
+    shared = {tuple(tables) for tables in found.values() if len(tables) > 1}
+    assert shared == {
+        ("fl-endovit-table2", "fl-endovit-table6-segmentation"), ("fl-endovit-table3", "fl-endovit-table6-triplets"),
+        ("fl-endovit-table4", "fl-endovit-table6-phases"),
+        ("fl-endovit-table5", "fl-endovit-table10", "fl-endovit-table11"),
+    }  # fmt: skip
+    runs = {run.variant.label: run for run in planned("--preset", "fl-endovit-table6-phases")[1]}
+    for label, run in runs.items():
+        if label.endswith("S2"):
+            assert run.before == runs[label.replace("S2", "S1")] and Run.from_json(run.to_json()) == run
+            assert run.before.start == run.start
+
+
+def test_each_class_has_its_f1_and_its_recall():
+    one = conftest.result("A", 1, (0.5, 0.5))
+    for site, values in zip(SITES, ((0.2, 0.4), (0.6, None)), strict=True):
+        one.scores["sites"][site]["classes"] = {"shaft": dict(zip(("f1", "recall"), values, strict=True))}
+    comparison = conftest.compared(one, layout="classes")
+    (table,) = compare.own_tables(comparison)
+    heads = dict(zip(table.head, texts(table)[0], strict=True))
+    assert heads["shaft, F1 (%)"] == "40.00" and heads["shaft, recall (%)"] == "40.00"
+    assert heads["background, F1 (%)"] == "–" and comparison.groups[0].first == DICE
+
+
+@pytest.mark.slow
+def test_a_few_shot_row_and_both_stages_are_carried_out(tmp_path, monkeypatch):
+    kept = [row for row in PRESETS["fl-endovit-table4"].variants if row.label.startswith("FL-EndoViT, 2 videos")]
+    tiny = compare.replace(PRESETS["fl-endovit-table4"], variants=tuple(kept))
+    monkeypatch.setitem(PRESETS, "tiny", tiny)
+    out = ["--scale", "quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
+    assert main(["compare", "--preset", "tiny", *out]) == 0
+    with (tmp_path / "scores.csv").open() as file:
+        found = {row["label"] for row in csv.DictReader(file) if row["metric"] == "f1"}
+    assert found == {"FL-EndoViT, 2 videos, S1", "FL-EndoViT, 2 videos, S2"}

@@ -43,6 +43,11 @@ def test_a_map_of_the_first_and_of_the_last_round_has_each_seeds_weights():
                             ((1, 2), ("0.7000", "0.3000", "0.2000", "0.8000"))):  # fmt: skip
         assert all(tips[n] == [(*pair, value) for pair, value in zip(pairs, values, strict=True)] for n in numbers)
     assert panel in panels(comparison, comparison.groups[0])
+    assert mixing_panels(compared(mixed(1, FIRST))) == []
+    assert mixing_panels(compared(mixed(1, FIRST, layer="head_personal"), layout="mixing")) == []
+    assert mixing_panels(compared(result("Failed", 1, None), layout="mixing")) == []
+    (panel,) = mixing_panels(compared(mixed(1, FIRST), layout="mixing"))
+    assert len(panel.charts) == 1
 
 
 def test_the_table_has_the_mean_over_seeds_of_the_last_round():
@@ -52,14 +57,6 @@ def test_the_table_has_the_mean_over_seeds_of_the_last_round():
         ["PFedSIS*", "a", "0.6000 ± 0.1414", "0.4000 ± 0.1414", "0.1000 ± 0.1414"],
         ["PFedSIS*", "b", "0.3000 ± 0.1414", "0.7000 ± 0.1414", "0.1000 ± 0.1414"],
     ]  # fmt: skip
-
-
-def test_other_layouts_other_layers_and_single_rounds():
-    assert mixing_panels(compared(mixed(1, FIRST))) == []
-    assert mixing_panels(compared(mixed(1, FIRST, layer="head_personal"), layout="mixing")) == []
-    assert mixing_panels(compared(result("Failed", 1, None), layout="mixing")) == []
-    (panel,) = mixing_panels(compared(mixed(1, FIRST), layout="mixing"))
-    assert len(panel.charts) == 1
 
 
 @pytest.mark.slow

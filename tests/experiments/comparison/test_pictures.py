@@ -93,7 +93,7 @@ def test_a_restored_frame_is_the_last_picture_where_there_is_no_prediction(scene
     assert records[0]["legend"] == [] and isinstance(records[0]["value"], float)
 
 
-def test_rows_are_frames_and_columns_methods(tmp_path):
+def test_rows_are_frames_columns_methods_and_missing_files_are_empty(tmp_path):
     comparison = illustrated(tmp_path, 3)
     found = gallery(comparison, comparison.groups[0])
     assert (found.labels, found.known, found.seed) == (comparison.labels, ["frame", "truth"], 1)
@@ -106,6 +106,12 @@ def test_rows_are_frames_and_columns_methods(tmp_path):
     kind, data = row.answers[2].uri.split(",")
     shown = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)
     assert kind == "data:image/webp;base64" and np.abs(shown[0, 0].astype(int) - (16, 120, 200)).max() < 6
+    comparison = illustrated(tmp_path, 2)
+    for path in (tmp_path / "0" / "a" / TESTED).iterdir():
+        path.unlink()
+    row = dict(gallery(comparison, comparison.groups[0]).places)["a"][0]
+    assert [bool(one.uri) for one in row.answers] == [False, True]
+    assert all(one.uri for one in row.known)  # another method's run has the same frame
 
 
 def test_frames_are_matched_by_name_and_what_a_method_lacks_is_empty(tmp_path):
@@ -131,15 +137,6 @@ def test_a_picture_is_the_best_where_the_rows_answers_differ(tmp_path):
         [("0.000", False)] * 3,
         [("–", False)] * 3,
     ]
-
-
-def test_a_picture_whose_file_is_gone_is_none(tmp_path):
-    comparison = illustrated(tmp_path, 2)
-    for path in (tmp_path / "0" / "a" / TESTED).iterdir():
-        path.unlink()
-    row = dict(gallery(comparison, comparison.groups[0]).places)["a"][0]
-    assert [bool(one.uri) for one in row.answers] == [False, True]
-    assert all(one.uri for one in row.known)  # another method's run has the same frame
 
 
 def test_the_site_outside_is_a_place_of_its_own(tmp_path):

@@ -10,9 +10,7 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.experiments.comparison.starts import given_starts, start_of
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.mae_vit import MaeVit
-from tests.experiments.comparison.conftest import parsed
-
-WORDS = ("--preset", "fl-endovit-table6-triplets", "--scale", "quick", "--seeds", "7,")
+from tests.experiments.comparison.conftest import PLANNED, parsed
 
 
 @pytest.fixture(scope="module")
@@ -24,19 +22,6 @@ def weights(tmp_path_factory):
         files[name] = tmp_path_factory.mktemp("weights") / f"{name}.safetensors"
         save_weights(files[name], MaeVit().state_dict(), {"bundle": "fl_endovit"})
     return files
-
-
-@pytest.fixture
-def planned(tmp_path, monkeypatch):
-    """Return a function that plans a comparison without sites, and returns its table and runs."""
-    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
-
-    def planned(*words):
-        args = parsed(*WORDS, *words, "--out", str(tmp_path / "out"))
-        preset = compare.chosen(args)
-        return preset, compare.planned(args, preset)
-
-    return planned
 
 
 def given(weights, *names):
@@ -52,6 +37,9 @@ def test_rows_without_weights_are_left_out_with_a_remark_and_none_begins_from_ot
         "--start-of imagenet=FILE --start-of centralised=FILE"
     )
     assert preset.versus == ()
+    assert not str(given_starts(["imagenet=~/mae.pth"])["imagenet"]).startswith("~")
+    row = compare.presets.PRESETS["fedsurg"].variants[0]
+    assert start_of(row, {}) is None and row.start == ""
 
 
 def test_a_file_is_what_its_rows_begin_from_and_its_hash_is_part_of_their_names(planned, weights):
@@ -94,11 +82,5 @@ def test_weights_are_read_before_anything_is_rendered(weights, tmp_path, monkeyp
         (["--preset", "fedsurg", *given(weights, "imagenet")], "gives imagenet, but no row of 'Layout of FedSurg"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=re.escape(message)):
-            compare.run(parsed(*WORDS, *words, "--out", str(tmp_path / "out")))
+            compare.run(parsed(*PLANNED, *words, "--out", str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_start_in_the_home_folder_is_found_and_rows_without_a_name_have_the_comparisons():
-    assert not str(given_starts(["imagenet=~/mae.pth"])["imagenet"]).startswith("~")
-    row = compare.presets.PRESETS["fedsurg"].variants[0]
-    assert start_of(row, {}) is None and row.start == ""

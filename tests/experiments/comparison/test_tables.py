@@ -116,16 +116,13 @@ def test_the_presets_own_table_comes_first():
     assert titles == ["A title"] * 3
 
 
-def test_the_summary_has_mean_and_deviation_of_every_site(comparison):
+def test_csv_files_have_means_by_site_and_one_line_per_run_site_metric_and_class(comparison):
     rows = list(csv.DictReader(io.StringIO(output.summary_csv(comparison))))
     assert len(rows) == 2 * 4 * 5  # rows with results, metrics, sites with average, worst and held-out one
     found = {(row["label"], row["site"], row["metric"]): row for row in rows}
     worst = found["FedAvg", "worst site", "dice"]
     assert float(worst["mean"]) == pytest.approx(0.2) and worst["seeds"] == "2"
     assert float(worst["deviation"]) == pytest.approx(0.02**0.5)
-
-
-def test_csv_has_one_line_per_run_site_metric_and_class(comparison):
     rows = list(csv.DictReader(io.StringIO(output.scores_csv(comparison))))
     assert len(rows) == 4 * 3 * 4 * 2  # runs, sites with the held-out one, metrics, classes with the mean
     assert rows[0] == {
@@ -161,13 +158,10 @@ def test_tables_of_another_comparison_are_moved_and_foreign_files_stay(tmp_path,
 SEGMENTATION, DEPTH = "Segmentation: shaft (a, b)", "Depth (c)"
 
 
-def test_sites_are_grouped_and_metrics_that_no_run_holds_are_left_out(two_tasks):
+def test_every_task_has_its_own_table_without_empty_metrics_and_the_lower_error_is_best(two_tasks):
     assert [group.title for group in two_tasks.groups] == [SEGMENTATION, DEPTH]
     assert [m.name for m in two_tasks.groups[0].metrics] == ["dice", "iou", "assd", "hd95"]
     assert two_tasks.groups[1].metrics == (RMSE, ABS_REL)
-
-
-def test_every_task_has_a_table_of_its_own_and_the_lower_error_is_best(two_tasks):
     segmentation, depth = own_tables(two_tasks)
     assert segmentation.title == f"A title; {SEGMENTATION}: Dice (%), higher is better"
     assert segmentation.head == ("Method", "Average", "a", "b", "Worst site")

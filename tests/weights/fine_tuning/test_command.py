@@ -67,7 +67,7 @@ def test_one_video_is_cut_by_time_and_two_give_a_test(folder, capsys):
     assert "validation and test use parts of the same video (b)" in capsys.readouterr().out
 
 
-def test_too_few_frames_end_with_one_sentence_and_no_model(folder, tmp_path, capsys):
+def test_too_few_frames_and_other_paths_end_with_one_sentence_and_no_model(folder, tmp_path, capsys):
     one = folder("a")
     for kind in ("images", "masks"):
         for number in (2, 3):
@@ -75,9 +75,6 @@ def test_too_few_frames_end_with_one_sentence_and_no_model(folder, tmp_path, cap
     assert main(["train", str(one), *NAMED, *SMALL]) == 2
     assert "2 labelled frames of 3 needed to train, validate and test" in capsys.readouterr().err
     assert not (tmp_path / "ours-model").exists()
-
-
-def test_what_is_neither_a_folder_nor_a_site_yaml_is_refused(folder, tmp_path, capsys):
     assert main(["train", str(tmp_path / "nowhere"), *SMALL]) == 2
     assert "nowhere: no such file" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()

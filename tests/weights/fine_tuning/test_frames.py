@@ -87,7 +87,7 @@ def test_a_second_video_is_cut_by_time_into_validation_and_test(site_of):
     assert len(samples(one, "validation", SPEC)) == 1 and with_test(one, SPEC) is None
 
 
-def test_what_scores_cannot_show_is_said(site_of):
+def test_remarks_name_the_limits_of_the_scores(site_of, monkeypatch):
     same = said(site_of(split=in_time(0, 2, 3, 4)))
     assert same[0].startswith("test frames and training frames are from the same video (a): ")
     assert "not on another video or patient" in same[0]
@@ -95,9 +95,6 @@ def test_what_scores_cannot_show_is_said(site_of):
     halves = {"train": ["a"], "validation": [{"b": [0, 2]}], "test": [{"b": [2, 4]}]}
     assert said(site_of(split=halves))[0].startswith("validation and test use parts of the same video (b)")
     assert said(site_of())[0] == "all test frames are from one video (c): other videos may give other scores"
-
-
-def test_how_many_frames_will_score_is_said_while_they_are_few(site_of, monkeypatch):
     *_, last = said(site_of(split=in_time(0, 2, 3, 4)))
     assert last.startswith("1 frame will score the model, and 1 frame will select its checkpoint: ")
     *_, last = said(site_of())

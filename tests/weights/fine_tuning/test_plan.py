@@ -56,17 +56,11 @@ def test_the_largest_size_that_fits_is_taken_and_none_beyond_the_frames_own():
     assert planned(minutes=60, native=large, size=(192, 256)).size == (192, 256), "what is given is not chosen"
 
 
-def test_steps_are_as_many_as_the_minutes_have():
+def test_steps_are_as_many_as_fit_or_as_given_and_too_few_minutes_are_refused():
     plan = planned(minutes=1)
     assert 20 <= plan.steps < 80 and plan.seconds <= 60
     assert plan.steps == int(60 - 8 - 13 * 0.5), "what scoring and thirteen validations leave"
-
-
-def test_given_steps_are_all_taken_whatever_the_minutes():
     assert planned(minutes=0.1, steps=500, native=(1080, 1920)).steps == 500
-
-
-def test_too_few_minutes_are_refused_with_what_would_do():
     with pytest.raises(
         ValueError, match=r"^0\.5 minutes are not enough: a step takes 1\.0 s here, .*--minutes 2, or a"
     ):

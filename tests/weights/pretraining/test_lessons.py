@@ -61,7 +61,7 @@ def test_boxes_are_around_objects_and_moved(shape):
     assert (away > 0).all() and (away <= torch.tensor([2.0, 1.0, 2.0, 1.0])).all()
 
 
-def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
+def test_every_fourth_lesson_is_depth_and_a_network_without_prompts_learns_only_the_task():
     depth, network = {"prompts": "first", "targets_of": "all"}, Shared()
     lessons = lessons_for(bundle(segmentation={}, depth=depth), segmentation(), network, objects=3)
     assert [one.channels for _, one in lessons] == [4, 4, 4, 1] and lessons[0][1] is network
@@ -69,9 +69,6 @@ def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
     assert len(lessons_for(bundle(segmentation={}), segmentation(), network, objects=3)) == 1
     spec = spec_of(bundle(segmentation={}, depth=depth), segmentation(), clip=4)
     assert spec.targets == ("label", "depth") and spec.frames == 4
-
-
-def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is_refused():
     plain, network = make_task("segmentation", {}, classes=CLASSES), Shared()
     assert lessons_for(bundle(segmentation={}), plain, network, objects=3) == [(plain, network)]
     assert spec_of(bundle(segmentation={}), plain, clip=4) == plain.spec

@@ -126,9 +126,6 @@ def test_held_out_frames_are_of_videos_that_are_never_trained_on(rendered):
     assert [item.targets["label"].shape for item in items] == [(64, 96)] * 2
     clips = held_out("random-1000003", 3, size=(64, 96), spec=CLIPS, count=2)
     assert [item.images.shape for item in clips] == [(3, 64, 96, 3)] * 2
-
-
-def test_every_frame_of_a_clip_has_its_labels_where_all_have_them(rendered):
     everywhere = SampleSpec(("label", "depth"), frames=3, interval=0.25, targets_of="all")
     (_, second) = held_out("rose", 0, size=(64, 96), spec=everywhere, count=2)
     assert second.targets["label"][:, 0, 0].tolist() == [1, 2, 3] and second.targets["depth"].shape == (3, 64, 96)

@@ -55,15 +55,12 @@ def run(tmp_path, toy_bundles):
     return folder
 
 
-def test_the_records_of_a_run_say_how_its_model_was_made(run):
+def test_the_records_of_a_run_describe_its_training_also_with_small_batches(run):
     facts = facts_of_job(run)
     assert facts["command"] == "nvflare simulator nvflare_jobs/toy -w ws -n 2"
     assert facts["steps"] == 5 // 2 + 1 // 2 and facts["frames"] == (5 + 1) * 2  # batches of 2 of 9 and of 1
     assert facts["sizes"] == ["64x64:2"] and facts["seconds"] == 7200 and facts["sites"] == 2
     assert facts["job"] == {"method": "fedsam", "rounds": 1} and facts["settings"] == {"start": "random"}
-
-
-def test_frames_count_in_the_batches_of_a_site_that_has_fewer(run):
     described = json.loads((run / "run.json").read_text())
     described["job"]["training"]["few_samples"] = "shrink"
     (run / "run.json").write_text(json.dumps(described))

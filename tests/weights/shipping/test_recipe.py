@@ -122,8 +122,13 @@ def test_other_weights_or_other_sites_are_scored_anew(recipe, tmp_path, monkeypa
     assert taken[5:] == ["third", "third"]
 
 
-def test_looks_that_choose_are_drawn_by_no_training_and_shown_in_no_card():
+def test_choosing_looks_are_new_sites_are_named_once_and_unknown_recipes_list_the_known(tmp_path):
     assert RESERVED + train.RANDOM_LOOKS <= recipes.CHOOSING <= UNSEEN - 1000
+    (tmp_path / "real.yaml").write_text("choose: {A: a.yaml}\ncard: {A: a.yaml}\n")
+    with pytest.raises(ValueError, match="A is under choose and card"):
+        read_real(tmp_path / "real.yaml")
+    with pytest.raises(ValueError, match=r"recipe 'pvt' does not exist; known recipes: fedst, pvt_fpn, surgfed"):
+        read_recipe("pvt")
 
 
 @pytest.mark.parametrize(
@@ -144,14 +149,6 @@ def test_a_wrong_recipe_is_refused_before_any_training(changes, said, recipe, tm
     error = capsys.readouterr().err
     assert re.search(said, error), error
     assert not (tmp_path / "out").exists()
-
-
-def test_a_site_is_named_once_and_an_unknown_recipe_lists_those_there_are(tmp_path):
-    (tmp_path / "real.yaml").write_text("choose: {A: a.yaml}\ncard: {A: a.yaml}\n")
-    with pytest.raises(ValueError, match="A is under choose and card"):
-        read_real(tmp_path / "real.yaml")
-    with pytest.raises(ValueError, match=r"recipe 'pvt' does not exist; known recipes: fedst, pvt_fpn, surgfed"):
-        read_recipe("pvt")
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.yaml")))
