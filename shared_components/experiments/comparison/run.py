@@ -85,7 +85,7 @@ def _train_and_score(run: Run, root: Path) -> Path:
     sites = changed_sites(run, root / run.name) if run.variant.data.changes_sites else dict(run.sites)
     if run.variant.data.held_out_trains and run.held_out:
         sites[HELD_OUT] = run.held_out
-    _check_held_out(run)
+    _check_outsider(run)
     rounds: list[int] = []
 
     def report(server: ServerRunner) -> None:
@@ -107,7 +107,7 @@ def _train_and_score(run: Run, root: Path) -> Path:
     return server.folder
 
 
-def _check_held_out(run: Run) -> None:
+def _check_outsider(run: Run) -> None:
     """Raise FederationError before training if the network cannot be conditioned on the held-out site."""
     method = load_method(run.variant.method, **run.variant.arguments)
     if not run.held_out or method.local.condition_on_site is None:

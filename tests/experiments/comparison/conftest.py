@@ -11,7 +11,8 @@ import pytest
 from shared_components.commands import compare
 from shared_components.core.card import Card
 from shared_components.experiments.comparison.pictures import TESTED
-from shared_components.experiments.comparison.plan import Run, Variant
+from shared_components.experiments.comparison.plan import Run, Variant, at_scale, resolved, scale_of
+from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.records import Run as Records
 from shared_components.scenes.site import write_site
@@ -146,12 +147,26 @@ PLANNED = ("--preset", "fl-endovit-table6-triplets", "--scale", "quick", "--seed
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
-    """Return a function that plans a comparison without sites, and returns its table and runs."""
+    """Return a function that plans a comparison without sites, and returns its preset and runs."""
     monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
 
-    def planned(*words):
+    def plan_runs(*words):
         args = parsed(*PLANNED, *words, "--out", str(tmp_path / "out"))
         preset = compare.chosen(args)
         return preset, compare.planned(args, preset)
 
-    return planned
+    return plan_runs
+
+
+def runs_of(name, scale="paper"):
+    """Return a preset's runs as a comparison plans them, without sites."""
+    preset = PRESETS[name]
+    sizes = scale_of(scale, preset)
+    rows = at_scale(preset, sizes).variants
+    return [resolved(Run(row, 1, sizes.rounds, sizes.training, {})) for row in rows]
+
+
+def tiny_site(folder, seed, **changes):
+    """Write a site of small frames and return its site.yaml as text."""
+    usual = {"look": "rose", "videos": {"train": 1, "validation": 1, "test": 1}, "frames_per_video": 2}
+    return str(write_site(folder, seed=seed, **{**usual, "height": 64, "width": 64, **changes}))

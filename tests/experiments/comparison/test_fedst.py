@@ -28,22 +28,16 @@ from shared_components.experiments.comparison.sites import changed_sites, server
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, weightless
 from shared_components.networks.parts import inside, parts_of
-from shared_components.scenes.site import write_site
 from tests.experiments.comparison import conftest
+from tests.experiments.comparison.conftest import runs_of, tiny_site
 
 FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}
 PARTS = ("background", "shaft", "wrist", "clasper")
 TINY_SCALE = replace(SCALES["quick"], frames_per_video=2, height=64, width=64)
 
 
-def rows_of(name, scale="paper"):
-    """Return a preset's rows as a comparison plans them, without sites."""
-    found = plan.scale_of(scale, PRESETS[name])
-    return [resolved(Run(row, 1, found.rounds, found.training, {})) for row in PRESETS[name].variants]
-
-
 def labels(name):
-    return [row.variant.label for row in rows_of(name)]
+    return [row.variant.label for row in runs_of(name)]
 
 
 def test_presets_have_the_rows_and_ticks_of_the_papers_tables():
@@ -63,14 +57,14 @@ def test_presets_have_the_rows_and_ticks_of_the_papers_tables():
         (0, 0, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 0), (0, 0, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1),
     ]  # fmt: skip
     assert ticks[5] == [(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 1, 0), (1, 0, 0)]
-    for row in rows_of("fedst-table4"):
+    for row in runs_of("fedst-table4"):
         network, method = row.open_bundle().network, load_method(row.variant.method, **row.variant.arguments)
         temporal, prompt, selection, serq = row.variant.ticks
         texts = {(False, False): "none", (True, False): "prompt", (True, True): "selection"}
         assert (network["temporal"], network["text"]) == (temporal, texts[prompt, selection])
         assert (method.server.update is not None) == serq == row.variant.needs_server
         assert row.clip == ((4, 0.2) if temporal else (1, 0.0))
-    for row in rows_of("fedst-table5"):
+    for row in runs_of("fedst-table5"):
         network = weightless(row.open_bundle().network)
         partition = partition_network(network, load_method("fedst", **row.variant.arguments).partition)
         local = {piece.tensor for piece in partition if piece.role is Role.LOCAL}
@@ -90,7 +84,7 @@ def shapes_of(definition):
 @pytest.mark.parametrize("name", FEDST)
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_every_row_can_be_and_its_method_works_on_its_network(name, scale):
-    for row in rows_of(name, scale):
+    for row in runs_of(name, scale):
         row.check()
         bundle = row.open_bundle()
         task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
@@ -102,7 +96,7 @@ def test_every_row_can_be_and_its_method_works_on_its_network(name, scale):
 
 def test_baselines_have_the_networks_19_71_megabytes_of_the_paper():
     for name in ("FedAvg", "FedLD", "FedDP", "FedRep"):
-        (row,) = [row for row in rows_of("fedst-table9") if row.variant.label == name]
+        (row,) = [row for row in runs_of("fedst-table9") if row.variant.label == name]
         numbers = sum(p.numel() for p in weightless(row.open_bundle().network, out_channels=4).parameters())
         assert round(4 * numbers / 2**20, 2) == 19.71
 
@@ -111,7 +105,7 @@ def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
     own = load_bundle("fedst")
     assert presets.FEDST_ROUNDS == own.training.rounds
     for name in FEDST:
-        for row in rows_of(name):
+        for row in runs_of(name):
             training, numbers = row.settings(), row.open_bundle().tasks["segmentation"]
             as_long = {"seed": 0, "iterations": 1, "rounds": 1}
             assert replace(training, **as_long) == replace(own.training, **as_long)
@@ -138,7 +132,7 @@ def test_the_papers_communication_frequencies_come_out_and_else_the_nearest_divi
 
 def test_the_server_has_the_sites_iterations_and_clips_indicator_its_vectors_width():
     paper, quick = (
-        {row.variant.label: row.variant.arguments for row in rows_of("fedst-table4", scale)}
+        {row.variant.label: row.variant.arguments for row in runs_of("fedst-table4", scale)}
         for scale in ("paper", "quick")
     )
     assert paper["FedST"] == {"batches": 100} and paper["FedDP"] == {}
@@ -196,7 +190,7 @@ def test_all_differences_of_a_row_are_part_of_its_name_and_of_its_job(site):
 def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
     source = "shared_components.experiments.comparison.plan.source_of"
     monkeypatch.setattr(source, lambda start, bundle, file=None: (tmp_path / bundle, f"weights of {bundle}"))
-    rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
+    rows = [replace(row, start="rendered") for row in runs_of("fedst-table9")]
     assert [row.start_hash for row in rows] == [f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)]
     assert {row.job()["training"]["start"] for row in rows} == {"rendered"}
 
@@ -217,11 +211,9 @@ def parsed(*words):
 
 def three(folder):
     """Return the folder of two tiny sites that can give clips."""
+    clips = {"frames_per_video": 1, "clip": 4, "interval": 0.2, "layout": "sar_rarp50"}
     for number, name in enumerate("ab"):
-        write_site(
-            folder / "sites" / name, look="rose", seed=number, videos={"train": 1, "validation": 1, "test": 1},
-            frames_per_video=1, height=64, width=64, clip=4, interval=0.2, layout="sar_rarp50",
-        )  # fmt: skip
+        tiny_site(folder / "sites" / name, number, **clips)
     return folder / "sites"
 
 

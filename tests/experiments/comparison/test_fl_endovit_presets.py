@@ -23,14 +23,7 @@ from shared_components.experiments.comparison.fl_endovit_presets import (
     RELEASED,
 )
 from shared_components.experiments.comparison.output import write_all
-from shared_components.experiments.comparison.plan import (
-    SCALES,
-    Run,
-    at_scale,
-    first_averaged_round,
-    resolved,
-    scale_of,
-)
+from shared_components.experiments.comparison.plan import SCALES, Run, at_scale, first_averaged_round, resolved
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.run import carry_out
@@ -41,9 +34,8 @@ from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.resnet import ResNet50
 from shared_components.networks.resnet_clips import ResNetClips
 from shared_components.networks.vit import DEVIATION
-from shared_components.scenes.site import write_site
 from tests.experiments.comparison import conftest
-from tests.experiments.comparison.conftest import DICE, SITES, parsed, texts
+from tests.experiments.comparison.conftest import DICE, SITES, runs_of, texts, tiny_site
 
 TABLE1 = PRESETS["fl-endovit-table1"]
 LIMITS = ["patches below 0.3 (%)", "patches below 0.1 (%)", "patches below 0.05 (%)", "patches below 0.01 (%)"]
@@ -74,10 +66,8 @@ def test_krum_keeps_six_of_nine_sites_and_of_fewer_as_large_a_share(preset, site
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
-def test_all_rows_train_alike_but_for_the_released_steps(scale, tmp_path, monkeypatch):
-    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {"a": ""}, "held_out": "", "server": ""})
-    args = parsed("--preset", "fl-endovit-table1", "--scale", scale, "--seeds", "7,", "--out", str(tmp_path))
-    runs = [run for run in compare.planned(args, compare.chosen(args)) if run.variant.trains]
+def test_all_rows_train_alike_but_for_the_released_steps(scale, planned):
+    runs = [run for run in planned("--preset", "fl-endovit-table1", "--scale", scale)[1] if run.variant.trains]
     released = [run.settings().accumulate for run in runs if run.variant.label == RELEASED]
     settings = [replace(run.settings(), accumulate=1) for run in runs]
     assert all(one == settings[0] for one in settings) and released[0] > 1 and settings[0].epochs == 1
@@ -89,12 +79,11 @@ def test_all_rows_train_alike_but_for_the_released_steps(scale, tmp_path, monkey
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """A comparison of FedAvg and the controls at two sites of two frames, in one process."""
-    root, files = tmp_path_factory.mktemp("runs"), {}
-    for number, name in enumerate("ab"):
-        files[name] = str(write_site(
-            root / "sites" / name, look="rose", seed=number, task="reconstruction", frames_per_video=2,
-            videos={"train": 1, "validation": 1}, height=64, width=64,
-        ))  # fmt: skip
+    root, restoring = (
+        tmp_path_factory.mktemp("runs"),
+        {"task": "reconstruction", "videos": {"train": 1, "validation": 1}},
+    )
+    files = {name: tiny_site(root / "sites" / name, number, **restoring) for number, name in enumerate("ab")}
     training = {**PRETRAINING_SCALES["quick"].training, "epochs": 1, "batch_size": 2, "warmup_rounds": 0}
     rows = [
         row for row in at_scale(TABLE1, PRETRAINING_SCALES["quick"]).variants if row.label in ("FedAvg", "Controls")
@@ -226,13 +215,6 @@ def test_the_row_of_resnet_50_is_carried_out(tmp_path, monkeypatch, imagenet):
     with (tmp_path / "scores.csv").open() as file:
         found = [float(line["value"]) for line in csv.DictReader(file) if line["metric"] == "accuracy"]
     assert len(found) >= 4 and all(0 <= value <= 1 for value in found)
-
-
-def runs_of(name, scale):
-    """A table's runs of one seed, all from random weights."""
-    sizes = scale_of(scale, PRESETS[name])
-    variants = at_scale(PRESETS[name], sizes).variants
-    return [resolved(Run(row, 1, sizes.rounds, sizes.training, {})) for row in variants]
 
 
 @pytest.mark.parametrize("name", DOWNSTREAM_TABLES)

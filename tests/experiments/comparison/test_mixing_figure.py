@@ -15,8 +15,7 @@ from shared_components.experiments.comparison.results import Comparison, read_re
 from shared_components.experiments.comparison.run import carry_out
 from shared_components.experiments.comparison.tables import own_tables
 from shared_components.reporting.records import Run as Records
-from shared_components.scenes.site import write_site
-from tests.experiments.comparison.conftest import SITES, TINY, compared, result, texts
+from tests.experiments.comparison.conftest import SITES, TINY, compared, result, texts, tiny_site
 
 FIRST, LAST = {"a": (0.5, 0.5), "b": (0.4, 0.6)}, {"a": (0.7, 0.3), "b": (0.2, 0.8)}
 
@@ -61,12 +60,7 @@ def test_the_table_has_the_mean_over_seeds_of_the_last_round():
 
 @pytest.mark.slow
 def test_a_run_of_the_preset_draws_what_its_server_recorded(tmp_path):
-    files = {}
-    for number, name in enumerate(("a", "b", "c")):
-        files[name] = str(write_site(
-            tmp_path / "sites" / name, look="rose", seed=number, videos={"train": 1, "validation": 1, "test": 1},
-            frames_per_video=2, height=64, width=64,
-        ))  # fmt: skip
+    files = {name: tiny_site(tmp_path / "sites" / name, number) for number, name in enumerate("abc")}
     (row,) = PRESETS["pfedsis-figure3"].variants
     run = resolved(Run(row, 1, 2, TINY, files))
     folder = carry_out(run, tmp_path / "runs")

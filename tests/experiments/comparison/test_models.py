@@ -12,9 +12,8 @@ from shared_components.experiments.comparison.plan import BEST_OF, LAST, DataCha
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.tables import own_tables
-from shared_components.scenes.site import write_site
 from shared_components.tasks.reconstruction import METRICS
-from tests.experiments.comparison.conftest import texts
+from tests.experiments.comparison.conftest import texts, tiny_site
 
 BEST, BEST_AVERAGED = BEST_OF
 MSE, BELOW = METRICS[0], METRICS[2]
@@ -57,12 +56,9 @@ def test_table_7_shows_the_best_round_of_every_row():
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     """Pre-training as Table 7's, at two sites with one validation frame each, whose means begin in the second round."""
-    root, files = tmp_path_factory.mktemp("runs"), {}
-    for number, name in enumerate(SITES):
-        files[name] = str(write_site(
-            root / "sites" / name, look="rose", seed=number, task="reconstruction", frames_per_video=1,
-            videos={"train": 2, "validation": 1}, height=64, width=64,
-        ))  # fmt: skip
+    root = tmp_path_factory.mktemp("runs")
+    restoring = {"task": "reconstruction", "videos": {"train": 2, "validation": 1}, "frames_per_video": 1}
+    files = {name: tiny_site(root / "sites" / name, number, **restoring) for number, name in enumerate(SITES)}
     training = {**PRETRAINING_SCALES["quick"].training, "epochs": 1, "batch_size": 2, "warmup_rounds": 0}
     (row,) = (row for row in PRESETS["fl-endovit-table7"].variants if row.label == "SSS, FedAvg")
     return replace(

@@ -100,18 +100,14 @@ def test_the_card_has_a_row_a_family_of_unseen_looks_and_says_how_the_weights_we
     assert card["choice"] == choice and "| mean of 1 unseen microscope look | 2 |" in text
 
 
-def test_a_network_begins_from_what_was_shipped(toy_bundles, pretrained):
+def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy_bundles, pretrained, capsys):
+    card = toy_bundles / "one" / "docs" / "README.md"
+    assert "The bundle has no weights." in card.read_text() and (toy_bundles / "one" / KEEPER).is_file()
     assert shipped(pretrained) == 0
     network = network_with(pretrained / "model.safetensors", "two", 4)
     task = make_task("segmentation", classes=NOTES["outputs"].split(","))
     facts = begin(network, "rendered", card=task.card, bundle="two")
     assert facts["sha256"] == sha256_of(toy_bundles / "two" / MODEL) and facts["fresh"] == []
-
-
-def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy_bundles, pretrained, capsys):
-    card = toy_bundles / "one" / "docs" / "README.md"
-    assert "The bundle has no weights." in card.read_text() and (toy_bundles / "one" / KEEPER).is_file()
-    assert shipped(pretrained) == 0
     text = card.read_text()
     assert "The bundle has no weights." not in text and "without a frame of any patient" in text
     training = "| Training | 24,000 frames, 3 steps, 1.50 hours |"
@@ -179,16 +175,15 @@ def test_a_wrong_command_line_changes_nothing(toy_bundles, pretrained, capsys, m
     assert not list(toy_bundles.glob("*/models/model.*"))
 
 
-def test_a_card_that_could_not_be_written_is_refused_before_anything_is(toy_bundles, pretrained, capsys):
+def test_a_card_without_marks_or_a_site_without_a_test_split_is_refused_before_anything_is_rendered(
+    toy_bundles, pretrained, real, capsys, monkeypatch
+):
     card = toy_bundles / "one" / "docs" / "README.md"
     card.write_text(card.read_text().replace("begin of weights", "start of weights"))
+    monkeypatch.setattr(ship, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
     assert shipped(pretrained) == 2
     assert "has no lines" in capsys.readouterr().err and not list(toy_bundles.glob("*/models/model.*"))
-
-
-@pytest.mark.usefixtures("toy_bundles")
-def test_a_site_without_a_test_split_is_refused_before_anything_is_rendered(pretrained, real, capsys, monkeypatch):
-    monkeypatch.setattr(ship, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
+    card.write_text(card.read_text().replace("start of weights", "begin of weights"))
     site = yaml.safe_load(real.read_text())
     real.write_text(yaml.safe_dump({**site, "split": {"train": site["split"]["test"]}}))
     assert shipped(pretrained, "--real", f"A={real}") == 2
