@@ -1,4 +1,4 @@
-"""Results by hand, and a comparison so small that it runs in a test."""
+"""Results by hand, pictures, tiny sites and plans of comparisons."""
 
 import argparse
 from dataclasses import replace
@@ -110,7 +110,7 @@ def illustrated(folder, count, *, samples=2, rounds=4):
 
     Method number i has 0.02 i + 0.1 at site a and half of it at b, in round r its (r + 1) / rounds.
     """
-    found = []
+    outcome = []
     for number in range(count):
         dice = 0.02 * number + 0.1
         one = result(f"Method {number}", 1, (dice, dice / 2), bytes_up=1e6 * number, bytes_down=1e6)
@@ -125,8 +125,8 @@ def illustrated(folder, count, *, samples=2, rounds=4):
             for site, v in zip(SITES, (dice, dice / 2), strict=True)
         }
         records = Records(here, {"rounds": rounds, **one.info}, SITES, rows, {}, {})
-        found.append(replace(one, folder=here, records=records))
-    return Comparison("Many methods", "scores", (), SITES, tuple(found))
+        outcome.append(replace(one, folder=here, records=records))
+    return Comparison("Many methods", "scores", (), SITES, tuple(outcome))
 
 
 def picture_record(folder, sample, value, *, shade=0, names=("frame", "truth", "prediction"), scale=None):

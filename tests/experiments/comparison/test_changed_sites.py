@@ -1,4 +1,4 @@
-"""Rows that train on a part of their sites' videos: a few, or without those that a later task is tested on."""
+"""Rows that train on some of the videos of their sites: a few, or without the test videos of a later task."""
 
 import shutil
 
@@ -31,9 +31,9 @@ def cholec80(tmp_path_factory):
 def trained_on(site, folder, *, seed=1, name="cholec80", **row):
     run = Run(Variant("A row", "fedavg", bundle=BUNDLE, data=DataChanges(**row)), seed, 1, {}, {name: str(site)})
     (path,) = changed_sites(run, folder).values()
-    found = load_site(path)
-    assert all(found.split[split] == load_site(site).split[split] for split in ("validation", "test"))
-    return [part.video for part in found.split["train"]]
+    changed = load_site(path)
+    assert all(changed.split[split] == load_site(site).split[split] for split in ("validation", "test"))
+    return [part.video for part in changed.split["train"]]
 
 
 def test_a_row_of_few_videos_trains_on_those_of_its_seed(cholec80, tmp_path):

@@ -1,4 +1,4 @@
-"""FedSurg's two tasks: a row that begins where another ended, a site that trains in some rows, chance."""
+"""FedSurg's tasks: a row that starts from another row, a held-out site that trains, and chance."""
 
 import json
 from dataclasses import replace
@@ -56,9 +56,9 @@ def test_rows_of_task_2_begin_from_rows_of_task_1_and_train_everywhere():
     rows = {row.label: row for row in FEDSURG.variants}
     assert {row.after.label for row in rows.values() if row.after} <= set(rows)
     assert all(row.data.held_out_trains == (row.method == "local") == ("(2)" in row.label) for row in rows.values())
-    found = scale_of("small", FEDSURG)
+    sizes = scale_of("small", FEDSURG)
     for row in FEDSURG.variants:
-        run = resolved(Run(row, 1, found.rounds, found.training, {}))
+        run = resolved(Run(row, 1, sizes.rounds, sizes.training, {}))
         assert run.before is None or run.before == resolved(replace(run, variant=rows[row.after.label]))
     run.check()
     run = resolved(Run(TUNED, 1, 1, TINY, {}))

@@ -213,8 +213,8 @@ def test_the_row_of_resnet_50_is_carried_out(tmp_path, monkeypatch, imagenet):
     out = ["--scale", "quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
     assert main(["compare", "--preset", "tiny", "--start-of", f"resnet={imagenet}", *out]) == 0
     with (tmp_path / "scores.csv").open() as file:
-        found = [float(line["value"]) for line in csv.DictReader(file) if line["metric"] == "accuracy"]
-    assert len(found) >= 4 and all(0 <= value <= 1 for value in found)
+        outcome = [float(line["value"]) for line in csv.DictReader(file) if line["metric"] == "accuracy"]
+    assert len(outcome) >= 4 and all(0 <= value <= 1 for value in outcome)
 
 
 @pytest.mark.parametrize("name", DOWNSTREAM_TABLES)
@@ -227,11 +227,11 @@ def test_the_papers_scale_is_the_bundles_training(name):
 
 
 def test_equal_rows_of_several_tables_are_one_run_and_second_stages_follow_the_first(planned):
-    found = {}
+    outcome = {}
     for name in DOWNSTREAM_TABLES:
         for run in runs_of(name, "small"):
-            found.setdefault(run.name, []).append(name)
-    shared = {tuple(tables) for tables in found.values() if len(tables) > 1}
+            outcome.setdefault(run.name, []).append(name)
+    shared = {tuple(tables) for tables in outcome.values() if len(tables) > 1}
     assert shared == {
         ("fl-endovit-table2", "fl-endovit-table6-segmentation"), ("fl-endovit-table3", "fl-endovit-table6-triplets"),
         ("fl-endovit-table4", "fl-endovit-table6-phases"),
@@ -263,5 +263,5 @@ def test_a_few_shot_row_and_both_stages_are_carried_out(tmp_path, monkeypatch):
     out = ["--scale", "quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
     assert main(["compare", "--preset", "tiny", *out]) == 0
     with (tmp_path / "scores.csv").open() as file:
-        found = {row["label"] for row in csv.DictReader(file) if row["metric"] == "f1"}
-    assert found == {"FL-EndoViT, 2 videos, S1", "FL-EndoViT, 2 videos, S2"}
+        outcome = {row["label"] for row in csv.DictReader(file) if row["metric"] == "f1"}
+    assert outcome == {"FL-EndoViT, 2 videos, S1", "FL-EndoViT, 2 videos, S2"}

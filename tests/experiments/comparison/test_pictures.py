@@ -1,4 +1,4 @@
-"""Pictures of test frames: which, what of them is kept, and how they become rows of a page."""
+"""Pictures of test frames: selection, files, and rows of the page."""
 
 import base64
 import json
@@ -95,11 +95,11 @@ def test_a_restored_frame_is_the_last_picture_where_there_is_no_prediction(scene
 
 def test_rows_are_frames_columns_methods_and_missing_files_are_empty(tmp_path):
     comparison = illustrated(tmp_path, 3)
-    found = gallery(comparison, comparison.groups[0])
-    assert (found.labels, found.known, found.seed) == (comparison.labels, ["frame", "truth"], 1)
-    samples_of = {site: [row.sample for row in rows] for site, rows in found.places}
+    shown_gallery = gallery(comparison, comparison.groups[0])
+    assert (shown_gallery.labels, shown_gallery.known, shown_gallery.seed) == (comparison.labels, ["frame", "truth"], 1)
+    samples_of = {site: [row.sample for row in rows] for site, rows in shown_gallery.places}
     assert samples_of == {site: ["video 0", "video 1"] for site in "ab"}
-    row = found.places[1][1][0]
+    row = shown_gallery.places[1][1][0]
     assert [(one.name, one.text, one.best) for one in row.answers] == [
         ("Method 0", "0.050", False), ("Method 1", "0.060", False), ("Method 2", "0.070", True),
     ]  # fmt: skip
@@ -161,5 +161,5 @@ def test_the_lowest_seed_that_has_pictures_is_shown_and_without_any_there_is_no_
     first, second = comparison.results
     again = replace(second, run=replace(first.run, seed=2))
     del first.scores["sites"]["a"]["pictures"], first.scores["sites"]["b"]["pictures"]
-    found = gallery(replace(comparison, results=(first, again)), comparison.groups[0])
-    assert (found.seed, found.labels) == (2, ["Method 0"])
+    shown_gallery = gallery(replace(comparison, results=(first, again)), comparison.groups[0])
+    assert (shown_gallery.seed, shown_gallery.labels) == (2, ["Method 0"])

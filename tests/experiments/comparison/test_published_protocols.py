@@ -68,11 +68,11 @@ def protocol_of(run):
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - OWN_ROUNDS))
 def test_every_preset_has_its_papers_protocol(name):
     expected = max((key for key in PROTOCOLS if name.startswith(key)), key=len)
-    found = {protocol_of(run) for run in trained_runs(name)}
+    protocols = {protocol_of(run) for run in trained_runs(name)}
     if name in TWICE:
-        found = {(*row[:5], row[5].replace("200", "100"), *row[6:]) for row in found}
+        protocols = {(*row[:5], row[5].replace("200", "100"), *row[6:]) for row in protocols}
     published = PROTOCOLS[expected]
-    assert found == published or (expected == "fedst" and found and found < published)
+    assert protocols == published or (expected == "fedst" and protocols and protocols < published)
 
 
 def test_rows_that_communicate_more_or_less_often_take_the_published_steps():

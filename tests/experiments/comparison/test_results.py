@@ -40,27 +40,27 @@ def test_the_best_two_are_paired_by_seed():
     best, second = [0.8, 0.6, 0.7, 0.5], [0.5, 0.3, 0.7, 0.1]
     rows = [result("A", seed, (value - 0.1, value + 0.1)) for seed, value in enumerate(best, 1)]
     rows += [result("B", seed, (value + 0.1, value - 0.1)) for seed, value in enumerate(second, 1)]
-    found = contest(compared(*rows), DICE)
-    assert (found.best, found.second, found.seeds) == ("A", "B", 4)
-    assert found.difference == pytest.approx(0.25)
-    assert found.t_test == pytest.approx(stats.ttest_rel(best, second).pvalue)
-    assert found.wilcoxon == pytest.approx(stats.wilcoxon(best, second).pvalue)
+    outcome = contest(compared(*rows), DICE)
+    assert (outcome.best, outcome.second, outcome.seeds) == ("A", "B", 4)
+    assert outcome.difference == pytest.approx(0.25)
+    assert outcome.t_test == pytest.approx(stats.ttest_rel(best, second).pvalue)
+    assert outcome.wilcoxon == pytest.approx(stats.wilcoxon(best, second).pvalue)
 
 
 def test_by_hand_a_p_value_of_four_seeds():
     """Differences 1, 2, 3, 4 tenths: t = 2.5 / (1.29099 / 2) = 3.873 on 3 degrees; all ranks one way: 2 / 2^4."""
-    found = contest(paired([0.5 + 0.1 * s for s in (1, 2, 3, 4)], [0.5] * 4), DICE)
+    outcome = contest(paired([0.5 + 0.1 * s for s in (1, 2, 3, 4)], [0.5] * 4), DICE)
     t = 3.8729833462
     p = 1 - 2 / math.pi * (math.atan(t / 3**0.5) + (t / 3**0.5) / (1 + t * t / 3))  # Student's t with 3 degrees
-    assert found.t_test == pytest.approx(p, rel=1e-6) and found.wilcoxon == 2 / 2**4
+    assert outcome.t_test == pytest.approx(p, rel=1e-6) and outcome.wilcoxon == 2 / 2**4
 
 
 def test_sites_are_no_repetitions_and_equal_rows_or_missing_seeds_are_not_tested():
     """The sites' own differences vary in no seed alike, and their number changes nothing."""
     rows = [result("A", s, (0.6, 0.5 + 0.1 * s)) for s in (1, 2)] + [result("B", s, (0.5, 0.4)) for s in (1, 2)]
-    found = contest(compared(*rows), DICE)
-    assert (found.seeds, found.untested) == (2, "fewer than 3 seeds")
-    assert math.isnan(found.t_test) and math.isnan(found.wilcoxon)
+    outcome = contest(compared(*rows), DICE)
+    assert (outcome.seeds, outcome.untested) == (2, "fewer than 3 seeds")
+    assert math.isnan(outcome.t_test) and math.isnan(outcome.wilcoxon)
     assert contest(paired([0.5] * 3, [0.5] * 3), DICE).untested == "no difference"
     assert contest(paired([0.75] * 3, [0.5] * 3), DICE).untested == "all differences equal"
     assert contest(compared(result("A", 1, (0.5, 0.4))), DICE) is None
@@ -145,8 +145,8 @@ def test_few_seeds_claim_nothing_and_rows_are_ranked_at_common_seeds():
     lone = sentence(A=(0.90, None, None), B=(0.95, 0.80, 0.80))
     assert lone.startswith("B has the highest mean Dice (%) over the sites, 95.00. A follows with 90.00. Too few ")
     assert "paired t-test over 3 seeds" in sentence(A=(0.60, 0.62, 0.64), B=(0.50, 0.51, 0.52), C=(None, None, None))
-    found = compared(*(result("A", 1, (0.9, 0.9)), *(result("B", seed, (0.8, 0.8)) for seed in (1, 2))))
-    table = score_table(found, found.groups[0], found.groups[0].first)
+    outcome = compared(*(result("A", 1, (0.9, 0.9)), *(result("B", seed, (0.8, 0.8)) for seed in (1, 2))))
+    table = score_table(outcome, outcome.groups[0], outcome.groups[0].first)
     assert "Ranks use only the seeds that all rows with a number have" in table.note
 
 

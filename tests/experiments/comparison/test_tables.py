@@ -70,10 +70,10 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     ],
 )  # fmt: skip
 def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
-    found = compared(
+    outcome = compared(
         *(result(label, 1, None if value is None else (value,) * 2) for label, value in zip("ABC", dice, strict=True))
     )
-    assert [row[1] for row in marks(score_table(found, found.groups[0], metric))] == expected
+    assert [row[1] for row in marks(score_table(outcome, outcome.groups[0], metric))] == expected
 
 
 def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
@@ -119,8 +119,8 @@ def test_the_presets_own_table_comes_first():
 def test_csv_files_have_means_by_site_and_one_line_per_run_site_metric_and_class(comparison):
     rows = list(csv.DictReader(io.StringIO(output.summary_csv(comparison))))
     assert len(rows) == 2 * 4 * 5  # rows with results, metrics, sites with average, worst and held-out one
-    found = {(row["label"], row["site"], row["metric"]): row for row in rows}
-    worst = found["FedAvg", "worst site", "dice"]
+    outcome = {(row["label"], row["site"], row["metric"]): row for row in rows}
+    worst = outcome["FedAvg", "worst site", "dice"]
     assert float(worst["mean"]) == pytest.approx(0.2) and worst["seeds"] == "2"
     assert float(worst["deviation"]) == pytest.approx(0.02**0.5)
     rows = list(csv.DictReader(io.StringIO(output.scores_csv(comparison))))
@@ -179,15 +179,15 @@ def test_no_number_stands_in_a_table_of_another_task(two_tasks):
         assert not ("RMSE" in names and {"a", "b"} & set(table.head))
     overlaps, distances = ["Dice (%) ↑", "IoU (%) ↑"], ["ASSD (px) ↓", "HD95 (px) ↓"]
     depth = ["RMSE (mm) ↓", "absolute relative error ↓"]
-    found = [[name for name, _ in table.groups] for table in all_tables(two_tasks) if table.groups]
-    assert found == [overlaps, distances, overlaps + distances, depth, depth]
+    outcome = [[name for name, _ in table.groups] for table in all_tables(two_tasks) if table.groups]
+    assert outcome == [overlaps, distances, overlaps + distances, depth, depth]
 
 
 def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
     segmentation, depth = two_tasks.groups
     assert contest(two_tasks, segmentation, DICE).best == contest(two_tasks, segmentation, HD95).best == "PFedSIS"
-    found = contest(two_tasks, depth, RMSE)
-    assert (found.best, found.second, found.difference, found.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
+    outcome = contest(two_tasks, depth, RMSE)
+    assert (outcome.best, outcome.second, outcome.difference, outcome.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
     assert f"Do the best two differ? {DEPTH}" in {table.title for table in all_tables(two_tasks)}
 
 

@@ -1,4 +1,4 @@
-"""`surgfl train FOLDER` describes the folder, trains, and says how good the model was and is."""
+"""`surgfl train FOLDER` describes the folder, trains, and reports the scores before and after."""
 
 from unittest.mock import Mock
 
@@ -35,10 +35,10 @@ def folder(toy_bundle, tmp_path, monkeypatch):
 def test_a_folder_becomes_a_model_with_scores_before_and_after(folder, tmp_path, capsys):
     ours = folder()
     assert main(["train", str(ours), *NAMED, *SMALL]) == 0
-    said = capsys.readouterr().out
-    assert "at 32x32, in batches of 1, at most 2 steps: about " in said
-    assert "all test frames are from one video (c)" in said
-    lines = said.strip().splitlines()
+    message = capsys.readouterr().out
+    assert "at 32x32, in batches of 1, at most 2 steps: about " in message
+    assert "all test frames are from one video (c)" in message
+    lines = message.strip().splitlines()
     assert lines[-1] == "next: surgfl segment VIDEO --model ours-model/model.safetensors"
     assert lines[-3:-1] == ["ours-model/before-after.png", "ours-model/model.safetensors"]
     assert any(line.startswith("test Dice 0.") and line.endswith("(2 steps; 4 frames)") for line in lines)

@@ -1,4 +1,4 @@
-"""A model from a few frames: what is written, that its scores are its own, and what an error leaves."""
+"""A model from a few frames: its files, its scores, and the state after an error."""
 
 import json
 

@@ -39,10 +39,10 @@ def test_objects_of_the_first_frame_are_taken_first_and_small_ones_never():
     assert renumbered(clip, 3)[1].tolist() == [[3] * 24]  # the first frame has no third
     assert np.array_equal(renumbered(clip[0], 1, order=[7, 5]), block(0, 0, 0, 1))
     assert not renumbered(block(4, times=5), 3).any()
-    found = [random_objects(block(1, 2, 3, 4, 5), 3, generator(seed)) for seed in range(40)]
-    assert {int(one.max()) for one in found} == {1, 2, 3}
-    assert len({one.tobytes() for one in found}) > 20
-    assert np.array_equal(found[3], random_objects(block(1, 2, 3, 4, 5), 3, generator(3)))
+    labels = [random_objects(block(1, 2, 3, 4, 5), 3, generator(seed)) for seed in range(40)]
+    assert {int(one.max()) for one in labels} == {1, 2, 3}
+    assert len({one.tobytes() for one in labels}) > 20
+    assert np.array_equal(labels[3], random_objects(block(1, 2, 3, 4, 5), 3, generator(3)))
 
 
 def test_paces_lie_around_the_interval_and_clips_have_two_frames_up_to_the_most():

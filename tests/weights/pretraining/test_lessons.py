@@ -44,9 +44,9 @@ def segmentation():
 def test_an_object_has_one_box_where_it_is_first_seen():
     boxes = torch.full((1, 3, 2, 4), math.nan)
     boxes[0, 1:, 0], boxes[0, :, 1] = 5.0, 2.0
-    found = first_boxes(boxes)
-    assert (~found[0, :, :, 0].isnan()).tolist() == [[False, True], [True, False], [False, False]]
-    assert (found[0, 1, 0] == 5).all() and (found[0, 0, 1] == 2).all()
+    outcome = first_boxes(boxes)
+    assert (~outcome[0, :, :, 0].isnan()).tolist() == [[False, True], [True, False], [False, False]]
+    assert (outcome[0, 1, 0] == 5).all() and (outcome[0, 0, 1] == 2).all()
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 32, 32), (1, 32, 32)])

@@ -1,4 +1,4 @@
-"""Batches follow from the seed and a group's number, and every frame of one is of another video."""
+"""Batches depend only on the seed and the group; each frame of a batch is from another video."""
 
 import numpy as np
 import pytest
@@ -53,8 +53,8 @@ def equal(one, other):
 
 def test_groups_cover_the_steps_of_every_phase():
     settings = tiny(phases=(Phase(64, 64, 7), Phase(64, 96, 2)), frames=3)
-    found = [(span.phase.width, span.first, span.count) for span in spans(settings)]
-    assert found == [(64, 0, 3), (64, 3, 3), (64, 6, 1), (96, 7, 2)]
+    covered = [(span.phase.width, span.first, span.count) for span in spans(settings)]
+    assert covered == [(64, 0, 3), (64, 3, 3), (64, 6, 1), (96, 7, 2)]
 
 
 def test_every_frame_of_a_batch_is_of_another_video_and_the_next_batch_shows_their_next_frames(rendered):

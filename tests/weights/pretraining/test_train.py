@@ -1,4 +1,4 @@
-"""A pre-training that is stopped, killed or fails goes on to the bits of an undisturbed one, or says what to do."""
+"""A stopped or killed pre-training resumes to the same bits as an undisturbed run; errors are one sentence."""
 
 import fcntl
 import io
@@ -72,12 +72,12 @@ def test_the_folder_has_the_averaged_model_its_facts_a_log_and_a_state(begin, tm
     assert notes["method"] == "pretrain" and notes["outputs"] == "background,shaft,wrist,clasper"
     assert (notes["height"], notes["width"], notes["task"]) == ("64", "96", "segmentation")
     assert {value.dtype for value in weights(tmp_path / "run").values()} == {torch.float32, torch.int64}
-    found = records(tmp_path / "run")
-    assert [(record["step"], "loss" in record) for record in found] == [
+    outcome = records(tmp_path / "run")
+    assert [(record["step"], "loss" in record) for record in outcome] == [
         (5, True), (6, False), (10, True), (12, True), (12, False),
     ]  # fmt: skip
-    assert set(found[1]["scores"]) == {"trained", "named"} and facts["scores"] == found[4]["scores"]
-    assert found[3]["loss"] > 0 and found[3]["learning_rate"] < 1e-2
+    assert set(outcome[1]["scores"]) == {"trained", "named"} and facts["scores"] == outcome[4]["scores"]
+    assert outcome[3]["loss"] > 0 and outcome[3]["learning_rate"] < 1e-2
     tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
     assert values["step"] == 12
     head = weights(tmp_path / "run")["head.weight"]

@@ -1,4 +1,4 @@
-"""`surgfl calibrate`: weights learn when they do not know, on scenes of their own; other weights ask for it again."""
+"""`surgfl calibrate` calibrates weights on rendered scenes; other weights need a new calibration."""
 
 import json
 from functools import partial
@@ -55,17 +55,17 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     known = {"unseen": 4, "unseen microscope": 2, "unseen flexible": 2, "a grey frame": 1, "noise": 1}
     counts = known | {"a drawing of a house": 1, "Hospital A": 2}
     for groups in card["rates"].values():
-        assert {name: found["videos"] for name, found in groups.items()} == counts
+        assert {name: record["videos"] for name, record in groups.items()} == counts
     trained = load_trained(path, bundle="one")
     grey = described(trained.network.eval(), seen(np.full((9, 9, 3), 128, np.uint8)))
     score = trained.calibration.score(grey)
     assert card["rates"]["encoder"]["a grey frame"]["median"] == pytest.approx(score, abs=0.01)
-    assert {name: found["frames"] for name, found in card["errors"].items()} == {"unseen": 4, "Hospital A": 12}
+    assert {name: record["frames"] for name, record in card["errors"].items()} == {"unseen": 4, "Hospital A": 12}
 
     document = (toy_bundles / "one" / "docs" / "README.md").read_text()
     assert "**Warning for unknown scenes**" in document and "| Hospital A | 2 |" in document
-    said = capsys.readouterr().out
-    assert "Hospital A" in said and str(path.with_name(FILE)) in said
+    message = capsys.readouterr().out
+    assert "Hospital A" in message and str(path.with_name(FILE)) in message
     assert main(["bundles", "--check"]) == 0
 
     facts = json.loads((pretrained / "pretraining.json").read_text())
@@ -81,8 +81,8 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
 
 def test_frames_of_a_real_video_are_spread_and_too_few_are_repeated(real, monkeypatch):
     monkeypatch.setattr(calibrating, "FRAMES", 2)
-    found = list(_real_videos(Scored("A", "real", load_site(real))))
-    assert [video.shape for video in found] == [(2, 64, 96, 3)] * 6  # 0 and 3, 1 and 4, 2 and 5 of either
+    record = list(_real_videos(Scored("A", "real", load_site(real))))
+    assert [video.shape for video in record] == [(2, 64, 96, 3)] * 6  # 0 and 3, 1 and 4, 2 and 5 of either
     monkeypatch.setattr(calibrating, "FRAMES", 8)
     first, _ = _real_videos(Scored("A", "real", load_site(real)))
     assert first.shape[0] == 8 and (first[6:] == first[:2]).all() and (first[0] != first[1]).any()
@@ -96,7 +96,7 @@ def test_the_limit_is_passed_by_no_more_than_was_allowed_of_the_videos_that_set_
     groups = {"known videos": videos[:100], "limit": videos[100:], "eyes and hollow organs": along[:20]}
     made = calibrating._fitted(groups, {"weights": "", "temperature": 1.0})
     rates = calibrating._rates(made, groups | {"same": videos[100:], "far": far, "along": along[20:]})
-    assert {name: found["warned"] for name, found in rates.items() if name != "same"} == {"far": 50, "along": 30}
+    assert {name: record["warned"] for name, record in rates.items() if name != "same"} == {"far": 50, "along": 30}
     assert 0 < rates["same"]["warned"] <= 2 and made.facts.limit_of_few > made.facts.limit >= 1
     assert rates["same"]["frames"] == 800
 

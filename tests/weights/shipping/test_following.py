@@ -1,4 +1,4 @@
-"""What `surgfl pretrain` leaves of a network that follows boxes is shipped, with its controls in the card."""
+"""A pre-trained network that follows boxes is shipped with its controls in the card."""
 
 import json
 import shutil

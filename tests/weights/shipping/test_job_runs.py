@@ -1,4 +1,4 @@
-"""A federated job's run becomes what a bundle ships: described by its records, and scored beside controls."""
+"""A federated job's run is shipped with its records and scored with controls."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Half precision holds the weights or refuses them, a card gives no path, and files change together."""
+"""Weights are converted to half precision, cards contain no paths, and files change together."""
 
 import json
 import os
@@ -39,14 +39,14 @@ def test_another_folder_is_refused_in_one_sentence(pretrained, spoil, sentence):
 
 
 def test_a_folder_is_read_and_its_numbers_are_halved(pretrained, weights):
-    found = halved({"a": torch.tensor([0.1, -65504.0]), "count": torch.tensor(70000)})
-    assert found["a"].dtype == torch.float16 and found["a"].tolist() == [torch.tensor(0.1).half().item(), -65504]
-    assert found["count"].dtype == torch.int64 and found["count"].item() == 70000
-    found = read_pretrained(pretrained)
-    assert found.facts == FACTS and found.notes == NOTES and found.size == (64, 96)
-    assert found.task().card.outputs == ("background", "shaft", "wrist", "clasper")
-    assert found.task(("background", "instrument")).channels == 2
-    assert all(torch.equal(found.weights[name], weights[name]) for name in weights)
+    result = halved({"a": torch.tensor([0.1, -65504.0]), "count": torch.tensor(70000)})
+    assert result["a"].dtype == torch.float16 and result["a"].tolist() == [torch.tensor(0.1).half().item(), -65504]
+    assert result["count"].dtype == torch.int64 and result["count"].item() == 70000
+    result = read_pretrained(pretrained)
+    assert result.facts == FACTS and result.notes == NOTES and result.size == (64, 96)
+    assert result.task().card.outputs == ("background", "shaft", "wrist", "clasper")
+    assert result.task(("background", "instrument")).channels == 2
+    assert all(torch.equal(result.weights[name], weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 65505.0, -1e6])
