@@ -57,12 +57,12 @@ def texts(table):
 
 
 def marks(table):
-    """What each cell of a table is marked as."""
+    """Return the mark of each cell of a table."""
     return [[table.marks.get((i, j), "") for j in range(len(row))] for i, row in enumerate(table.rows)]
 
 
 def tasks(cards):
-    """What run.json says of the sites' tasks."""
+    """Return the tasks of the sites as in run.json."""
     return {
         "cards": {site: card.to_json() for site, card in cards.items()},
         "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()},
@@ -90,7 +90,7 @@ def mixed(label, seed, dice, rmse):
 
 @pytest.fixture
 def two_tasks():
-    """Two rows over two tasks; the one with the better masks has the worse depth."""
+    """Two rows over two tasks; the row with better masks has worse depth."""
     rows = mixed("FedAvg", 1, (0.5, 0.3), 4.0), mixed("PFedSIS", 1, (0.8, 0.6), 6.0)
     return Comparison("A title", "scores", (), (*SITES, "c"), rows)
 

@@ -21,7 +21,7 @@ TRAINING = [f"VID{number:02d}" for number in range(1, 9)]
 
 @pytest.fixture(scope="module")
 def cholec80(tmp_path_factory):
-    """The site.yaml of ten operations of a frame each, eight of which are for training."""
+    """The site.yaml of ten operations with one frame each; eight operations are for training."""
     return write_site(
         tmp_path_factory.mktemp("sites") / "cholec80", look="rose", seed=1, layout="cholect45", task="phases",
         videos={"train": 8, "validation": 1, "test": 1}, frames_per_video=1, height=64, width=64,
@@ -77,7 +77,7 @@ def test_a_public_sites_few_videos_are_the_papers_and_ranges_of_one_stay(cholec8
 
 
 def test_rendered_cholec80_leaves_out_as_large_a_share_as_the_tasks_videos_and_other_sites_nothing(cholec80, tmp_path):
-    """40 of 80 videos are half of eight; 4 of 80 are less than half of one of eight."""
+    """40 of 80 videos are half of eight; 4 of 80 round to none of eight."""
     assert trained_on(cholec80, tmp_path / "a", leaves_out="phases") == TRAINING[:4]
     assert trained_on(cholec80, tmp_path / "b", leaves_out="segmentation") == TRAINING
     assert trained_on(cholec80, tmp_path / "c", name="heico", leaves_out="phases") == TRAINING

@@ -45,7 +45,7 @@ def sites(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(sites, tmp_path_factory):
-    """Both rows, of which the second was carried out first."""
+    """Both rows; the second row was carried out first."""
     root = tmp_path_factory.mktemp("runs")
     first, tuned = (resolved(Run(row, 1, 1, TINY, {"centre-1": sites[0]}, sites[1])) for row in (FEDAVG, TUNED))
     carry_out(tuned, root)
@@ -87,7 +87,7 @@ def test_the_table_has_the_unseen_centre_and_the_chance(done):
         "Method", "macro F1 (%) ↑, centres", "unseen centre", "expected cost ↓, centres", "unseen centre",
     )  # fmt: skip
     rows = {row[0]: row[1:] for row in texts(table)}
-    assert rows[CHANCE_ROW] == ["16.67", "16.67", "0.300", "0.300"]  # guesses of one class in six; always the third
+    assert rows[CHANCE_ROW] == ["16.67", "16.67", "0.300", "0.300"]  # guessing one of six classes; always the third
     assert all(cell not in ("", "–") for row in rows.values() for cell in row)
     assert not table.marks or max(row for row, _ in table.marks) < 2
 

@@ -1,4 +1,4 @@
-"""FL-EndoViT's presets: their rows, steps, sites and sizes, several rows of one run, and rows carried out."""
+"""FL-EndoViT's presets: their rows, steps, sites and sizes, runs with several rows, and rows carried out."""
 
 import csv
 from dataclasses import replace
@@ -135,7 +135,7 @@ ALL = [*DOWNSTREAM_TABLES, "fl-endovit-table7"]
 
 
 def rows(table, start="FL-EndoViT"):
-    """What a table's rows of a start differ in."""
+    """Return the labels of a table's rows without the start."""
     labels = [row.label for row in PRESETS[f"fl-endovit-{table}"].variants]
     return [label.removeprefix(f"{start}").removeprefix(", ") for label in labels if label.startswith(start)]
 

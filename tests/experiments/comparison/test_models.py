@@ -22,7 +22,7 @@ COUNT = 5  # rounds
 
 
 def scores(**by_site):
-    """Scores of one model by site: an MSE and a share."""
+    """Scores of a model by site: an MSE and a share."""
     return {
         site: {"mse": {"mean": mse}, BELOW.name: {"mean": share}, "pictures": [site]}
         for site, (mse, share) in by_site.items()

@@ -23,7 +23,7 @@ def page_of(comparison, folder):
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """Twenty-seven methods, one of which has no result."""
+    """Twenty-seven methods, one without a result."""
     folder = tmp_path_factory.mktemp("many")
     comparison = illustrated(folder, 27)
     failed = Result(replace(comparison.results[5].run), reason="too few <sites>")

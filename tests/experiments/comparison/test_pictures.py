@@ -140,7 +140,7 @@ def test_a_picture_is_the_best_where_the_rows_answers_differ(tmp_path):
 
 
 def test_the_site_outside_is_a_place_of_its_own(tmp_path):
-    """Tested there is the server's model, or the one that a row has trained there."""
+    """The server's model is tested there, or the row's own model."""
     comparison = illustrated(tmp_path, 2)
     first, second = comparison.results
     second = replace(

@@ -36,7 +36,7 @@ def test_average_worst_site_and_sample_deviation():
 
 
 def test_the_best_two_are_paired_by_seed():
-    """A seed's value is the mean over its sites, of which there are two."""
+    """A seed's value is the mean over its two sites."""
     best, second = [0.8, 0.6, 0.7, 0.5], [0.5, 0.3, 0.7, 0.1]
     rows = [result("A", seed, (value - 0.1, value + 0.1)) for seed, value in enumerate(best, 1)]
     rows += [result("B", seed, (value + 0.1, value - 0.1)) for seed, value in enumerate(second, 1)]
@@ -75,7 +75,7 @@ def few(tmp_path):
 
 
 def test_curves_are_means_over_sites_and_then_over_the_seeds_that_have_the_round(few):
-    """Methods 0 and 2 as two seeds of one row: at site a 0.10 and 0.14, at b half of it, in round r (r + 1) / 4."""
+    """Methods 0 and 2 as two seeds of a row: at site a 0.10 and 0.14, at b half of it, in round r (r + 1) / 4."""
     [group] = few.groups
     mean, worst = charts._over_rounds([few.results[0], few.results[2]], group, DICE)
     assert mean == pytest.approx({r: 0.75 * 0.12 * (r + 1) / 4 for r in range(4)})

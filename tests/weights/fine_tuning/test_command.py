@@ -22,7 +22,7 @@ def photograph(index):
 
 @pytest.fixture
 def folder(toy_bundle, tmp_path, monkeypatch):
-    """Return a function that lays a folder of one's own with so many videos; results go to the working directory."""
+    """Return a function that writes a custom folder with videos; results go to the working directory."""
     monkeypatch.chdir(tmp_path)
 
     def make(videos="abc", name="ours"):

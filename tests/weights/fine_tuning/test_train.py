@@ -122,7 +122,7 @@ def test_what_ends_it_half_way_leaves_the_earlier_result_whole(tune, monkeypatch
 
 
 def test_an_overtaken_clock_ends_the_training(tune, monkeypatch):
-    """Where the machine has become slower than measured, it stops at the minutes, with what was best until then."""
+    """If the machine is slower than measured, training stops at the time limit with the best checkpoint."""
     clock = iter(range(0, 10**9, 100))
     monkeypatch.setattr(train.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(train, "_measure", lambda *args: train.Speed(0.01, 0.0, 0.0))

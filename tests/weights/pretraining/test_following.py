@@ -25,7 +25,7 @@ ENCODERS = ("vision_encoder.", "prompt_encoder.")
 
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
-    """Return a function that makes a pre-training of four steps; checks are of two videos."""
+    """Return a function that makes a pre-training of four steps; it is scored on two videos."""
     monkeypatch.setitem(ARCHITECTURES, "cpu", TOY)
     monkeypatch.setattr(tracks, "AGES", 2)
     monkeypatch.setattr(tracks, "LOOKS_SCORED", 1)

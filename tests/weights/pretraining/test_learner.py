@@ -115,7 +115,7 @@ def test_a_start_from_a_file_pastes_its_weights(learner_of, tmp_path):
 
 
 def test_what_undoes_steps_sets_network_average_and_optimizer_back(learner_of):
-    """As before a CUDA graph is recorded: the steps after it are those of a training that never took these."""
+    """As before the recording of a CUDA graph: later steps are the same as without the undone steps."""
     one, other = learner_of(), learner_of()
     for steps in ((), (0, 1)):  # before the first step, and in the middle of a training
         for number in steps:

@@ -19,7 +19,7 @@ CLIPS = SampleSpec(frames=3, interval=0.25)
 
 @pytest.fixture
 def rendered(monkeypatch):
-    """Let videos be flat frames of one grey level each: ten times the video's number, plus the frame's."""
+    """Replace videos by flat grey frames with the level ten times the video's number, plus the frame's."""
     asked = []
 
     def render_video(look, seed, *, frames, height, width, rate, things=()):

@@ -24,7 +24,7 @@ class Known(nn.Module):
 
 
 def moving():
-    """Return labels of a triangle of 10 pixels that moves 2 columns to the right, and of one that leaves."""
+    """Return labels of a triangle of 10 pixels that moves 2 columns to the right, and of an object that leaves."""
     label = torch.zeros(1, 2, 8, 16, dtype=torch.long)
     for row in range(4):
         label[0, 0, row, : row + 1] = 1

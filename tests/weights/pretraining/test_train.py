@@ -27,7 +27,7 @@ SHORT = (Phase(64, 64, 2),)
 
 
 class Killed(BaseException):
-    """As good as kill -9: nothing of ours catches it."""
+    """Stands for kill -9: our code does not catch it."""
 
 
 def at_step(number, what):
