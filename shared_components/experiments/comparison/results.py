@@ -97,9 +97,9 @@ class Comparison:
     @property
     def models(self) -> str:
         if self.best_of_rounds:
-            return "each column's best round: the model after a round or, if a row names SWA, its mean over rounds,"
+            return "each column's best round: the model after a round or, if a row names SWA, its mean over rounds"
         if self.split == "validation":
-            return "the model after the last round or, if a row names SWA, its mean over the last rounds,"
+            return "the model after the last round or, if a row names SWA, its mean over the last rounds"
         return "each site's best model on validation"
 
     @property

@@ -290,8 +290,8 @@ def _score_note(comparison: Comparison) -> str:
     known = facts(comparison)
     several = ", " in known["seeds"]
     text = f"Mean ± sample standard deviation over seeds {known['seeds']}" if several else f"Seed {known['seeds']}"
-    text += f". Rounds: {known['rounds']}, {known['size']}, start: {known['start']}. Scores of "
-    text += f"{comparison.models} on {comparison.split} videos at the original resolution"
+    text += f". Rounds: {known['rounds']}, {known['size']}, start: {known['start']}. Models: "
+    text += f"{comparison.models}. Scores on {comparison.split} videos at the original resolution"
     text += f". {comparison.remark}" if comparison.remark else ""
     return text + "".join(_missing_seeds(comparison.of(label)) for label in comparison.labels)
 

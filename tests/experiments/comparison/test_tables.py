@@ -36,12 +36,12 @@ def test_the_note_contains_start_missing_seeds_and_that_a_scale_is_too_short(com
     short = replace(comparison, remark="a check")
     assert "original resolution. a check. Krum" in score_table(short, short.groups[0], DICE).note
     assert SCALES["quick"].remark and not SCALES["small"].remark
-    assert "start: random. Scores of each site's best" in score_table(comparison, comparison.groups[0], DICE).note
+    assert "start: random. Models: each site's best" in score_table(comparison, comparison.groups[0], DICE).note
     for one, digit in zip(comparison.results, "aaabbb", strict=True):
         if one.info:
             one.info["start"] = {"start": "rendered", "sha256": digit * 64}
     note = score_table(comparison, comparison.groups[0], DICE).note
-    assert "start: rendered (aaaaaaaa), rendered (bbbbbbbb). Scores" in note
+    assert "start: rendered (aaaaaaaa), rendered (bbbbbbbb). Models" in note
     lacking = compared(result("A", 1, (0.5, 0.4)), result("A", 2, None))
     table = score_table(lacking, lacking.groups[0], DICE)
     assert texts(table) == [["A", "45.00", "50.00", "40.00", "40.00"]]
