@@ -8,6 +8,7 @@ import yaml
 from shared_components.common.atomic import between_marks, write_text
 from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method, method_names
+from shared_components.core.training import reason_for_misfit
 from shared_components.networks.bundle_config import weightless
 from shared_components.reporting.methods import MARKS, methods_markdown
 

@@ -11,7 +11,7 @@ from shared_components.commands._describe import FILE, add_description, describe
 from shared_components.commands.check_data import check
 from shared_components.common.arguments import between
 from shared_components.common.counted import counted
-from shared_components.data.endo700k import BEFORE, PARTS, site_config
+from shared_components.data.endo700k import BEFORE, PARTS, left_out_videos, site_config
 from shared_components.data.gynsurg_folds import fold_sites
 from shared_components.data.readers import gynsurg
 from shared_components.data.samples import SampleSpec

@@ -78,7 +78,7 @@ def test_every_kind_of_task_is_one_of_the_hubs_uses():
     ("bundle", "sentence"),
     [
         ("pvt", "publish: bundle 'pvt' is unknown; use one of fedst, "),
-        ("fl_endovit_phases", "'fl_endovit_phases' ships no weights, and begins from those of 'fl_endovit'; publish "),
+        ("fl_endovit_phases", "'fl_endovit_phases' ships no weights and starts from the weights of 'fl_endovit'; "),
         ("pvt_fpn", "full exists already; name a new folder"),
     ],
 )

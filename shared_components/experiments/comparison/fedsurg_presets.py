@@ -1,11 +1,8 @@
-"""FedSurg's two questions (EndoVis 2024, arXiv 2510.04772): a video's grade at a centre that took no part, and after
-a centre's own training.
+"""FedSurg's tasks (EndoVis 2024, arXiv 2510.04772): grade videos of an unseen centre, and after fine-tuning.
 
-Rows of Task 1 are scored at the unseen centre as they left the federation; rows of Task 2 train there, too, from a
-federation's model or alone. All have FL-EndoViT's network of whole videos.
+Task 1 scores the federation's model at the unseen centre. In Task 2 each centre, also the unseen one, fine-tunes a
+federation's model or trains alone. All rows use FL-EndoViT's network for whole videos.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -13,21 +10,12 @@ from shared_components.experiments.comparison.plan import SMOKE_TEST, DataChange
 
 BUNDLE = "fl_endovit_clips"
 _TRAINING = {
-    "batch_size": 6,
-    "crops": False,
-    "colour": 0.0,
-    "optimizer": "adamw",
-    "weight_decay": 0.05,
-    "schedule": "cosine",
-    "warmup_rounds": 1,
-    "learning_rate": 2e-4,
-}
+    "batch_size": 6, "crops": False, "colour": 0.0, "optimizer": "adamw", "weight_decay": 0.05, "schedule": "cosine",
+    "warmup_rounds": 1, "learning_rate": 2e-4,
+}  # fmt: skip
 TASK = {"classification": {"frames": 2}}
 FEDSURG_SCALES = {
-    "quick": Scale(
-        2, {**_TRAINING, "height": 32, "width": 32, "iterations": 2}, 2, 64, 64,
-        remark=SMOKE_TEST,
-    ),
+    "quick": Scale(2, {**_TRAINING, "height": 32, "width": 32, "iterations": 2}, 2, 64, 64, remark=SMOKE_TEST),
     "small": Scale(12, {**_TRAINING, "height": 64, "width": 64, "epochs": 2}, 2, 80, 96),
     "paper": Scale(
         40, {"height": 224, "width": 224}, 20, 540, 960,
@@ -37,8 +25,8 @@ FEDSURG_SCALES = {
 }  # fmt: skip
 
 
-def _row(label: str, method: str, **more: Any) -> Variant:
-    return Variant(label, method, bundle=BUNDLE, tasks=TASK, **more)
+def _row(label: str, method: str, **fields: Any) -> Variant:
+    return Variant(label, method, bundle=BUNDLE, tasks=TASK, **fields)
 
 
 _ALL_TRAIN = DataChanges(held_out_trains=True)
@@ -59,5 +47,5 @@ FEDSURG = Preset(
     layout="unseen",
     site_set="fedsurg",
     scales=FEDSURG_SCALES,
-    remark="(2), Task 2: every centre trains alone, the unseen one, too, on its own few videos; others see none of its",
+    remark="(2), Task 2: each centre, also the unseen one, trains alone on its few videos, which no other centre sees",
 )

@@ -1,6 +1,4 @@
-"""PFedSIS's Figure 3: the weights by which the sites' hypernetworks mix the appearance regulation heads."""
-
-from __future__ import annotations
+"""Show PFedSIS's Figure 3: the aggregation weights of the appearance head, from the sites' hypernetworks."""
 
 from collections.abc import Sequence
 
@@ -18,30 +16,30 @@ DIGITS = 4  # of a weight in the table
 
 
 def mixing_panels(comparison: Comparison) -> list[Panel]:
-    """Draw the weights of the first and the last round as heat maps, for every run that has them."""
-    found = {
-        f"{_name(result, comparison)}round {round_number(r)}": matrices(run, r)[LAYER]
-        for result, run in _mixed(comparison)
-        for r in dict.fromkeys((mixed_rounds(run)[0], mixed_rounds(run)[-1]))
-    }
-    if comparison.layout != LAYOUT or not found:
+    """Draw heat maps of the weights in the first and the last round of each run."""
+    maps = {}
+    for result, run in _runs(comparison):
+        label = f"{result.run.variant.label}, " if len(comparison.labels) > 1 else ""
+        for r in (mixed_rounds(run)[0], mixed_rounds(run)[-1]):
+            maps[f"{label}seed {result.run.seed}, round {round_number(r)}"] = matrices(run, r)[LAYER]
+    if comparison.layout != LAYOUT or not maps:
         return []
     sites = comparison.sites
-    full = spread(found, len(sites))
+    full = spread(maps, len(sites))
     labels = [str(number) for number in range(1, len(sites) + 1)]
-    maps = [heat_map(rows, labels=labels, title=title, names=sites, spread=full) for title, rows in found.items()]
+    charts = [heat_map(rows, labels=labels, title=title, names=sites, spread=full) for title, rows in maps.items()]
     text = (
-        f"Aggregation weights of the layer {LAYER}, as in PFedSIS, Fig. 3. Row: the site that receives; column: the "
-        "site whose parameters it takes. No colour: an equal share. Hypernetworks begin from random weights, the same "
-        "for every seed, so that the first round has a pattern, too: only the difference from it is learnt."
+        f"Aggregation weights of the layer {LAYER}, as in PFedSIS, Fig. 3. Row: the site that receives. Column: the "
+        "site that sends. No colour: an equal share. All seeds start from the same random hypernetworks, so only "
+        "the difference from the first round is learned."
     )
-    return [Panel("How the sites' appearance heads are mixed", maps, heat_legend(sites, full), 0, text)]
+    return [Panel("How the sites' appearance heads are mixed", charts, heat_legend(sites, full), 0, text)]
 
 
 def mixing_table(comparison: Comparison, note: str) -> Table:
-    """Tabulate the weights of the last round, a row for every site that receives, and what training has changed."""
+    """Tabulate the weights of the last round by receiving site, and the largest change since the first round."""
     by_label: dict[str, list[Run]] = {}
-    for result, run in _mixed(comparison):
+    for result, run in _runs(comparison):
         by_label.setdefault(result.run.variant.label, []).append(run)
     rows = []
     for label, runs in by_label.items():
@@ -52,22 +50,15 @@ def mixing_table(comparison: Comparison, note: str) -> Table:
                 for before, after in zip(first, last, strict=True)
             ]
             rows.append((label, site, *map(_text, zip(*last, strict=True)), _text(changes)))
-    head = (
-        "Method", "Site that receives", *(f"from {site}" for site in comparison.sites),
-        "largest change since the first round",
-    )  # fmt: skip
+    sites = (f"from {site}" for site in comparison.sites)
+    head = ("Method", "Site that receives", *sites, "largest change since the first round")
     return Table(f"{comparison.title}, last round", head, tuple(rows), 2, note, grouped=True)
 
 
-def _mixed(comparison: Comparison) -> list[tuple[Result, Run]]:
-    """Return the runs whose server has mixed the layer."""
-    found = [(result, result.records) for result in comparison.results if result.records]
-    return [(result, run) for result, run in found if LAYER in matrices(run)]
-
-
-def _name(result: Result, comparison: Comparison) -> str:
-    label = f"{result.run.variant.label}, " if len(comparison.labels) > 1 else ""
-    return f"{label}seed {result.run.seed}, "
+def _runs(comparison: Comparison) -> list[tuple[Result, Run]]:
+    """Return the runs with recorded weights of the layer."""
+    results = [(result, result.records) for result in comparison.results if result.records]
+    return [(result, run) for result, run in results if LAYER in matrices(run)]
 
 
 def _text(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""Read the runs of a comparison, average them over seeds and test whether the best two rows differ."""
+"""Read the runs of a comparison, average them over seeds and test whether rows differ."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from typing import Any
 
 from shared_components.common.counted import counted
 from shared_components.core.card import Metric
-from shared_components.core.initial_weights import describe_start as said
+from shared_components.core.initial_weights import describe_start
 from shared_components.core.labels import CHANCE
 from shared_components.core.paired_test import paired_test
-from shared_components.core.training_settings import Training
 from shared_components.experiments.comparison.plan import AVERAGED, BEST_OF, LAST, SCORES, Run, Versus, finished
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
+from shared_components.reporting.tables import listed
 
 FEWEST_SEEDS = 3
+LEVEL = 0.05
+_NAMED = 5  # maximum row names in the verdict; more rows become a count
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run's numbers, or why it has none; `records` is what it wrote round by round."""
+    """Scores and records of one run, or the reason why it has none."""
 
     run: Run
     folder: Path | None = None
@@ -36,11 +38,11 @@ class Result:
     records: Records | None = None
 
     def value(self, metric: Metric, site: str) -> float:
-        """Return a site's mean over outputs of the test split; NaN where there is none."""
+        """Return a site's score on its test split, the mean over outputs; NaN without one."""
         return score((self.scores or {}).get("sites", {}).get(site, {}), metric.name)
 
     def held_out(self, group: Group, metric: Metric) -> float:
-        """Return the score at the held-out site; NaN where it has none or another task."""
+        """Return the score at the held-out site; NaN without one, or for another task."""
         return score(self.scores["held_out"], metric.name) if self.scores and self.out_of(group) else NAN
 
     def out_of(self, group: Group) -> bool:
@@ -51,24 +53,24 @@ class Result:
         return group.first.name in record and output_names([record], group.first, group.card) == group.outputs
 
     def average(self, group: Group, metric: Metric) -> float:
-        """Return the mean over the group's sites; NaN where a site has no score."""
+        """Return the mean over the group's sites; NaN if a site has no score."""
         values = [self.value(metric, site) for site in group.sites]
         return statistics.mean(values) if values and not any(map(math.isnan, values)) else NAN
 
     def worst(self, group: Group, metric: Metric) -> float:
-        """Return the worst score of the group's sites; NaN where a site has none."""
+        """Return the worst score of the group's sites; NaN if a site has no score."""
         values = [self.value(metric, site) for site in group.sites]
         return NAN if any(map(math.isnan, values)) else metric.worst(values)
 
     def cost(self, name: str) -> float:
-        """Return one of the costs; NaN where there is none."""
+        """Return a cost, such as ``bytes_up``; NaN if it is unknown."""
         value = (self.scores or {}).get("costs", {}).get(name)
         return NAN if value is None else float(value)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All results, by variant in the order of the table, then by seed; ``remark`` stands below the tables."""
+    """All results, by row in the order of the table, then by seed; ``remark`` is printed below the tables."""
 
     title: str
     layout: str
@@ -76,138 +78,112 @@ class Comparison:
     sites: tuple[str, ...]
     results: tuple[Result, ...]
     remark: str = ""
-    versus: tuple[Versus, ...] = ()  # what is compared video by video; none: the best two rows
+    versus: tuple[Versus, ...] = ()  # comparisons video by video; empty: the best two rows
 
     @property
     def labels(self) -> list[str]:
-        """The rows' names."""
         return list(dict.fromkeys(result.run.variant.label for result in self.results))
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """The sites by what they learn, with the metrics that were scored; none before a run is done.
-
-        Raises:
-            RecordError: A run.json names no tasks.
-        """
+        """Sites by task, with the metrics that have scores; RecordError for a run.json without tasks."""
         done = [result for result in self.results if result.info and result.scores]
         if not done or not done[0].info:
             return ()
         scores = {site: [r.scores["sites"].get(site, {}) for r in done if r.scores] for site in self.sites}
-        found = grouped(done[0].info, self.sites, scores, f"{done[0].folder}/run.json")
-        return tuple(_scored(group, scores) for group in found)
+        groups = grouped(done[0].info, self.sites, scores, f"{done[0].folder}/run.json")
+        return tuple(_with_scored_metrics(group, scores) for group in groups)
 
     @property
     def models(self) -> str:
-        """Which models are scored, in words."""
         if self.best_of_rounds:
-            return (
-                "each column's best number over the rounds, of the model after a round or, where a row says so, of its "
-                "mean over the last rounds so far (SWA)"
-            )
-        if self._shows:
-            return "the model after the last round or, where a row says so, its mean over the last rounds (SWA)"
-        return "every site's best model on validation"
+            return "each column's best round: the model after a round or, if a row names SWA, its mean over rounds"
+        if self.split == "validation":
+            return "the model after the last round or, if a row names SWA, its mean over the last rounds"
+        return "each site's best model on validation"
 
     @property
     def split(self) -> str:
-        """The split that scores are of: where no model is chosen by validation, that."""
-        return "validation" if self._shows else "test"
+        return "validation" if any(result.run.variant.shows for result in self.results) else "test"
 
     @property
     def best_of_rounds(self) -> bool:
-        """Whether numbers are the best over the rounds, see `best_round`."""
-        return any(which in BEST_OF for result in self.results for which in result.run.variant.shows.values())
-
-    @property
-    def _shows(self) -> bool:
-        return any(result.run.variant.shows for result in self.results)
+        """Whether scores are from the best round, see `models.best_scores`."""
+        return any(model in BEST_OF for result in self.results for model in result.run.variant.shows.values())
 
     @property
     def chance(self) -> Result | None:
-        """The scores of answers without a look at the test videos, where the task records them."""
+        """Scores of predictions that ignore the video, for tasks that record them."""
         for result in self.results:
             sites = (result.scores or {}).get("sites", {})
             if sites and all(CHANCE in record for record in sites.values()):
                 held_out = ((result.scores or {}).get("held_out") or {}).get(CHANCE)
-                same = {site: record[CHANCE] for site, record in sites.items()}
-                return Result(result.run, scores={"sites": same, "held_out": held_out})
+                by_site = {site: record[CHANCE] for site, record in sites.items()}
+                return Result(result.run, scores={"sites": by_site, "held_out": held_out})
         return None
 
     def of(self, label: str) -> list[Result]:
-        """The results of one row."""
         return [result for result in self.results if result.run.variant.label == label]
 
 
 def read_results(runs: Sequence[Run], root: Path, reasons: Mapping[str, str]) -> tuple[Result, ...]:
-    """Read every run's folder; a run of several rows has a result for each."""
+    """Read each run's folder; a run with several rows gives a result per row."""
     return tuple(result for run in runs for result in _read(run, root, reasons.get(run.name, "")))
 
 
 def _read(run: Run, root: Path, reason: str) -> list[Result]:
-    folder, rows = finished(run, root), run.variant.shows or {run.variant.label: ""}
-    labelled = {label: replace(run, variant=replace(run.variant, label=label)) for label in rows}
+    folder, models = finished(run, root), run.variant.shows or {run.variant.label: ""}
+    rows = {label: replace(run, variant=replace(run.variant, label=label)) for label in models}
     if folder is None:
-        return [Result(row, reason=reason or "not done yet") for row in labelled.values()]
+        return [Result(row, reason=reason or "not done yet") for row in rows.values()]
     scores, records = json.loads((folder / SCORES).read_text("utf-8")), load_run(folder)
-    return [
-        _of_row(Result(labelled[label], folder, scores, records.info, records=records), rows[label]) for label in rows
-    ]
+    results = {label: Result(row, folder, scores, records.info, records=records) for label, row in rows.items()}
+    return [_of_model(result, models[label]) for label, result in results.items()]
 
 
-def _of_row(result: Result, model: str) -> Result:
-    """Return a run's result as that of one of its models; a control has no costs, and one alone has its curves."""
+def _of_model(result: Result, model: str) -> Result:
+    """Select a model's scores; only trained models have costs, only the last round's model has curves."""
     if not model or result.scores is None:
         return result
+    source = BEST_OF.get(model, model)
     scores = {**result.scores, "sites": result.scores["models"][model]}
-    of = BEST_OF.get(model, model)
-    trained = of in (LAST, AVERAGED)
-    return replace(
-        result, scores=scores if trained else {**scores, "costs": {}}, records=result.records if of == LAST else None
-    )
+    scores = scores if source in (LAST, AVERAGED) else {**scores, "costs": {}}
+    return replace(result, scores=scores, records=result.records if source == LAST else None)
 
 
-def _scored(group: Group, scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:
-    """Leave out metrics that no result holds; the selecting one stays."""
-    held = {name for site in group.sites for record in scores[site] for name in record}
-    kept = [metric for metric in group.metrics if metric.name in held or metric is group.first]
-    return replace(group, metrics=tuple(kept))
+def _with_scored_metrics(group: Group, scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:
+    """Remove metrics without scores, except the selecting metric."""
+    names = {name for site in group.sites for record in scores[site] for name in record}
+    return replace(group, metrics=tuple(m for m in group.metrics if m.name in names or m is group.first))
 
 
 def facts(comparison: Comparison) -> dict[str, str]:
-    """Return sizes, seeds, commits and machines of the runs; where rows differ, what each has, in their order."""
+    """Return sizes, seeds, commits and hardware of the runs; different values of the rows are listed in row order."""
     run = comparison.results[0].run
     rows = [comparison.of(label)[0].run for label in comparison.labels]
     rows = [row for row in rows if row.variant.trains] or rows
     trainings = [row.settings() for row in rows]
+    steps = [counted(t.epochs, "epoch") if t.epochs else str(t.iterations) for t in trainings]
     infos = [result.info for result in comparison.results if result.info]
-    first = [result.info for result in comparison.results if result.info and not result.run.variant.after]
+    starts = [result.info for result in comparison.results if result.info and not result.run.variant.after]
     return {
-        "rounds": _each(row.rounds for row in rows),
-        "size": _each(f"{one.height}x{one.width}" for one in trainings),
-        "local steps": _each(f"{_steps(one)}, batches of {one.batch_size}" for one in trainings),
-        "learning rate": _each(f"{one.learning_rate:g}" for one in trainings),
-        "start": ", ".join(sorted({said(info["start"]) for info in first if "start" in info})) or run.start,
+        "rounds": _different(row.rounds for row in rows),
+        "size": _different(f"{t.height}x{t.width}" for t in trainings),
+        "local steps": _different(f"{s}, batches of {t.batch_size}" for s, t in zip(steps, trainings, strict=True)),
+        "learning rate": _different(f"{t.learning_rate:g}" for t in trainings),
+        "start": ", ".join(sorted({describe_start(info["start"]) for info in starts if "start" in info})) or run.start,
         "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
-        "commit": ", ".join(_distinct(infos, "commit")),
-        "hardware": "; ".join(_distinct(infos, "hardware")),
+        "commit": ", ".join(sorted({str(info["commit"]) for info in infos if info.get("commit")})),
+        "hardware": "; ".join(sorted({str(info["hardware"]) for info in infos if info.get("hardware")})),
     }
 
 
-def _steps(training: Training) -> str:
-    return counted(training.epochs, "epoch") if training.epochs else str(training.iterations)
-
-
-def _each(values: Iterable[object]) -> str:
+def _different(values: Iterable[object]) -> str:
     return " / ".join(dict.fromkeys(map(str, values)))
 
 
-def _distinct(infos: Sequence[dict[str, Any]], key: str) -> list[str]:
-    return sorted({str(info[key]) for info in infos if info.get(key)})
-
-
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and sample standard deviation; a lone value has none, and nothing has neither."""
+    """Return mean and sample standard deviation without NaN values; NaN if there are too few values."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return NAN, NAN
@@ -216,11 +192,9 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Contest:
-    """Whether the best two rows differ in one metric, paired by the seeds that both have.
+    """Tests of one metric between the best two rows, paired by seed; p-values are NaN if ``untested`` gives a reason.
 
-    A seed's value is the mean over its sites: sites of one federation share a model, and frames of one video a scene,
-    so that neither are repetitions. The difference is the mean over seeds of the best minus the second; the two-sided
-    p-values are NaN where ``untested`` gives a reason.
+    A seed's value is the mean over its sites, which share a model and so are not repetitions.
     """
 
     metric: Metric
@@ -234,7 +208,7 @@ class Contest:
 
 
 def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | None:
-    """Compare the best two rows; None where there are no two with numbers."""
+    """Compare the best two rows; return None if fewer than two rows have scores."""
     ranked = list(ranked_means(comparison, group, metric))
     if len(ranked) < 2:
         return None
@@ -247,50 +221,89 @@ def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | N
 
 
 def ranked_means(comparison: Comparison, group: Group, metric: Metric) -> dict[str, float]:
-    """Return each row's mean over the sites and over seeds, see `common_means`, the best first.
-
-    A row without a number is left out.
-    """
+    """Return the means over sites and common seeds of the rows with scores, best first."""
     means = common_means(comparison, methodcaller("average", group, metric))
     known = [label for label in means if not math.isnan(means[label])]
     return {label: means[label] for label in sorted(known, key=means.__getitem__, reverse=metric.higher_is_better)}
 
 
 def common_means(comparison: Comparison, value: Callable[[Result], float]) -> dict[str, float]:
-    """Return each row's mean over the seeds at which all rows with a number have one; NaN where it has none there."""
-    found = by_seed(comparison, value)
-    known = [set(row) for row in found.values() if row]
-    common = sorted(set.intersection(*known)) if known else []
-    return {label: mean_and_deviation([row.get(seed, NAN) for seed in common])[0] for label, row in found.items()}
+    """Return each row's mean over the seeds that all rows with a number have; NaN for rows without."""
+    values = by_seed(comparison, value)
+    seeds = [set(row) for row in values.values() if row]
+    common = sorted(set.intersection(*seeds)) if seeds else []
+    return {label: mean_and_deviation([row.get(seed, NAN) for seed in common])[0] for label, row in values.items()}
 
 
 def by_seed(comparison: Comparison, value: Callable[[Result], float]) -> dict[str, dict[int, float]]:
-    """Return each row's numbers by seed, without those that are NaN."""
+    """Return each row's numbers by seed, without NaN."""
     rows = {label: {r.run.seed: value(r) for r in comparison.of(label)} for label in comparison.labels}
-    return {label: {seed: one for seed, one in row.items() if not math.isnan(one)} for label, row in rows.items()}
+    return {label: {seed: v for seed, v in row.items() if not math.isnan(v)} for label, row in rows.items()}
 
 
 def paired_by_seed(
     comparison: Comparison, group: Group, metric: Metric, best: str, second: str
 ) -> list[tuple[float, float]]:
-    """Return the means over the sites of two rows for every seed that both have."""
-    found = by_seed(comparison, methodcaller("average", group, metric))
-    first, other = found[best], found[second]
-    return [(first[seed], other[seed]) for seed in sorted(first.keys() & other.keys())]
+    """Return the means over the sites of two rows, for each seed that both have."""
+    values = by_seed(comparison, methodcaller("average", group, metric))
+    return [(values[best][seed], values[second][seed]) for seed in sorted(values[best].keys() & values[second].keys())]
 
 
 def why_untested(first: Sequence[float], second: Sequence[float]) -> str:
-    """Return the reason why the seeds cannot be tested; empty where they can."""
+    """Return the reason why a paired test is impossible, or an empty text."""
     if len(first) < FEWEST_SEEDS:
         return f"fewer than {FEWEST_SEEDS} seeds"
-    differences = [a - b for a, b in zip(first, second, strict=True)]
+    differences = {a - b for a, b in zip(first, second, strict=True)}
     if not any(differences):
         return "no difference"
-    return "all differences equal" if len(set(differences)) == 1 else ""
+    return "all differences equal" if len(differences) == 1 else ""
 
 
 def paired_t(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the two-sided p of the paired t-test."""
-    from scipy import stats  # late, here and below: a run's process does without it
+    from scipy import stats  # the process of a run does not need it
 
     return float(stats.ttest_rel(first, second).pvalue)
+
+
+def verdict(comparison: Comparison, group: Group) -> str:
+    """Summarise in one sentence which rows differ from the best row; empty for fewer than two rows.
+
+    Paired t-tests over seeds are corrected by Holm (Scandinavian Journal of Statistics 6, 1979).
+    """
+    metric, means = group.first, ranked_means(comparison, group, group.first)
+    if len(means) < 2:
+        return ""
+    best, *others = means
+    edge = "highest" if metric.higher_is_better else "lowest"
+    opening = f"{best} has the {edge} mean {metric.heading} over the sites, {metric.text(means[best])}"
+    pairs = {label: paired_by_seed(comparison, group, metric, best, label) for label in others}
+    counts = list(map(len, pairs.values()))
+    if max(counts) < FEWEST_SEEDS:
+        second = f"{others[0]} follows with {metric.text(means[others[0]])}"
+        return f"{opening}. {second}. Too few seeds for a test: {max(counts)} of {FEWEST_SEEDS}."
+    different = _holm({label: _p_value(values) for label, values in pairs.items()})
+    similar = [label for label in others if label not in different]
+    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    test = f"paired t-test over {seeds} seeds, corrected by Holm for {len(others)} rows, p < {LEVEL:g}"
+    if not different:
+        return f"{opening}, and differs from no other row beyond chance ({test})."
+    rest = f", and not from {_names(similar)}" if similar else ""
+    return f"{opening}. It differs beyond chance from {_names(different)}{rest} ({test})."
+
+
+def _names(labels: Sequence[str]) -> str:
+    return f"{len(labels)} others" if len(labels) > _NAMED else listed(labels)
+
+
+def _p_value(pairs: Sequence[tuple[float, float]]) -> float:
+    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return 1.0 if why_untested(first, second) else paired_t(first, second)
+
+
+def _holm(p_values: dict[str, float]) -> list[str]:
+    passed: set[str] = set()
+    for number, label in enumerate(sorted(p_values, key=lambda label: p_values[label])):
+        if p_values[label] >= LEVEL / (len(p_values) - number):
+            break
+        passed.add(label)
+    return [label for label in p_values if label in passed]

@@ -1,7 +1,5 @@
 """Run many trainings in parallel processes; a second call resumes them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -23,13 +21,13 @@ from shared_components.common.progress_display import Board
 from shared_components.experiments.comparison.plan import Run, finished
 from shared_components.experiments.comparison.run import REFUSED
 
-LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
-GB_PER_MEGAPIXEL = 4.0  # of a training batch: 3.6 measured with PFedSIS, 1.8 with FedAvg
+LIBRARIES_GB = 1.2  # memory of a process with all imports and the models of a few sites
+GB_PER_MEGAPIXEL = 4.0  # memory per megapixel of a training batch; measured: 3.6 with PFedSIS, 1.8 with FedAvg
 
 
 @dataclass
 class Working:
-    """A run under way; its log's part before ``start`` is of earlier attempts."""
+    """Active run; bytes of its log before ``start`` are from earlier attempts."""
 
     run: Run
     process: subprocess.Popen
@@ -38,21 +36,23 @@ class Working:
     began: float
     stream: IO[str]
 
+    @property
+    def label(self) -> str:
+        return f"{self.run.variant.label}, seed {self.run.seed}"
+
 
 def side_by_side(run: Run) -> int:
-    """Return how many such runs fit: by cores, by the memory that is free, and by the accelerator's."""
-    cores = machine.cores()
-    training = run.settings()
-    frames = training.batch_size * run.clip[0]
-    batch = GB_PER_MEGAPIXEL * frames * training.height * training.width / 1e6
+    """Return how many such runs fit in the CPU cores, the free memory and the accelerator's memory."""
+    cores, training = machine.cores(), run.settings()
+    batch = GB_PER_MEGAPIXEL * training.batch_size * run.clip[0] * training.height * training.width / 1e6
     if not torch.cuda.is_available():
         return max(1, min(cores // run.threads, int(_free_gigabytes() / (LIBRARIES_GB + batch))))
-    there = torch.cuda.mem_get_info()[0] / 1e9
-    return max(1, min(cores // run.threads, int(_free_gigabytes() / LIBRARIES_GB), int(there / (1 + batch))))
+    device_gb = torch.cuda.mem_get_info()[0] / 1e9
+    return max(1, min(cores // run.threads, int(_free_gigabytes() / LIBRARIES_GB), int(device_gb / (1 + batch))))
 
 
 def _free_gigabytes() -> float:
-    """Return the free memory without swapping; where the system does not report it, enough for one run."""
+    """Return the free memory without swapping; if the system does not report it, enough for one run."""
     meminfo = Path("/proc/meminfo")
     for line in meminfo.read_text(encoding="utf-8").splitlines() if meminfo.exists() else []:
         if line.startswith("MemAvailable:"):
@@ -61,47 +61,38 @@ def _free_gigabytes() -> float:
 
 
 def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, str]:
-    """Carry out every run that is not done, ``jobs`` at a time; return the reasons of those without a result, by name.
+    """Carry out all incomplete runs, ``jobs`` at a time; return the reason of each failed run, by name.
 
-    Each that has ended gets a printed line, above the progress of the others. An interruption ends the processes and
-    leaves their state, from which the same call resumes.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, or a termination signal.
+    Ctrl-C and SIGTERM end the processes and raise KeyboardInterrupt; the same call resumes the runs.
     """
     working: list[Working] = []
-    board = Board(read=lambda: _steps(working))
+    board = Board(read=lambda: {w.label: step_file.read_step(w.log.parent) or Step("starting") for w in list(working)})
     waiting = [run for run in runs if not finished(run, root)]
     if len(waiting) < len(runs):
         board.say(f"{len(runs) - len(waiting)} of {counted(len(runs), 'run')} done already")
     reasons: dict[str, str] = {}
     seconds: list[float] = []
-    with _termination_interrupts(), board:
+    with _sigterm_interrupts(), board:
         try:
             while waiting or working:
                 while waiting and len(working) < jobs:
                     working.append(_start(waiting.pop(0), root))
-                for one in [w for w in working if w.process.poll() is not None]:
-                    working.remove(one)
-                    seconds.append(time.monotonic() - one.began)
+                for ended in [w for w in working if w.process.poll() is not None]:
+                    working.remove(ended)
+                    seconds.append(time.monotonic() - ended.began)
                     left = _time_left(len(waiting) + len(working), seconds, jobs)
-                    _close(one, root, reasons, board.say, left)
+                    _close(ended, root, reasons, board.say, left)
                 time.sleep(0.05)
         finally:
-            _end(working)
+            for active in working:
+                active.process.terminate()
+            for active in working:
+                active.process.wait()
+                active.stream.close()
     return reasons
 
 
-def _steps(working: Sequence[Working]) -> dict[str, Step]:
-    """Return the progress of the runs under way, by their names in the table."""
-    return {
-        f"{one.run.variant.label}, seed {one.run.seed}": step_file.read_step(one.log.parent) or Step("starting")
-        for one in list(working)
-    }
-
-
 def _time_left(count: int, seconds: Sequence[float], jobs: int) -> str:
-    """Estimate the time that a number of runs take from the seconds of those before, so many side by side."""
     if not count:
         return "that was the last"
     minutes = count * sum(seconds) / len(seconds) / jobs / 60
@@ -109,8 +100,8 @@ def _time_left(count: int, seconds: Sequence[float], jobs: int) -> str:
 
 
 @contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does, so that `kill` ends the runs, too."""
+def _sigterm_interrupts() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C, so that `kill` also ends the runs."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -122,20 +113,11 @@ def _termination_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _end(working: Sequence[Working]) -> None:
-    for one in working:
-        one.process.terminate()
-    for one in working:
-        one.process.wait()
-        one.stream.close()
-
-
 def _start(run: Run, root: Path) -> Working:
     folder = root / run.name
     step_file.forget(folder)
-    settings = folder / "settings.json"
+    settings, log = folder / "settings.json", folder / "log.txt"
     write_json(settings, run.to_json())
-    log = folder / "log.txt"
     stream = log.open("a", encoding="utf-8")
     threads = str(run.threads)
     process = subprocess.Popen(  # nosec B603 # this Python, our own module, two paths of our own, no shell
@@ -143,19 +125,18 @@ def _start(run: Run, root: Path) -> Working:
         stdout=stream,
         stderr=subprocess.STDOUT,
         env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
-        start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the others
+        start_new_session=True,  # Ctrl-C reaches only this process, which ends the others
     )
     return Working(run, process, log, log.stat().st_size, time.monotonic(), stream)
 
 
-def _close(one: Working, root: Path, reasons: dict[str, str], say: Callable[[str], None], left: str) -> None:
-    one.stream.close()
-    what = f"{one.run.variant.label}, seed {one.run.seed}"
-    if finished(one.run, root):
-        say(f"{what}: done in {time.monotonic() - one.began:.0f} s; {left}")
+def _close(ended: Working, root: Path, reasons: dict[str, str], say: Callable[[str], None], left: str) -> None:
+    ended.stream.close()
+    if finished(ended.run, root):
+        say(f"{ended.label}: done in {time.monotonic() - ended.began:.0f} s; {left}")
         return
-    lines = one.log.read_bytes()[one.start :].decode(errors="replace").strip().splitlines()
-    last = lines[-1] if lines else f"it ended with status {one.process.returncode} and no message"
-    refused = one.process.returncode == REFUSED
-    reasons[one.run.name] = last.removeprefix("refused: ") if refused else f"{last} ({one.log})"
-    say(f"{what}: {'refused' if refused else 'FAILED'}: {reasons[one.run.name]}; {left}")
+    lines = ended.log.read_bytes()[ended.start :].decode(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else f"the process ended with status {ended.process.returncode} and no message"
+    refused = ended.process.returncode == REFUSED
+    reasons[ended.run.name] = last.removeprefix("refused: ") if refused else f"{last} ({ended.log})"
+    say(f"{ended.label}: {'refused' if refused else 'FAILED'}: {reasons[ended.run.name]}; {left}")

@@ -1,7 +1,5 @@
 """Generate a bundle's files from the shared templates and `bundles/<name>.yaml`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import posixpath
@@ -17,27 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from shared_components.common.atomic import between_marks, differing, write_text
 from shared_components.common.counted import counted
 from shared_components.common.plain_yaml import read_own_yaml
-from shared_components.core.calibration import ALLOWED, FILE, Facts, calibration_of, error_rows, read_calibration
+from shared_components.core import calibration, shipped_weights
 from shared_components.core.initial_weights import RANDOM
-from shared_components.core.shipped_weights import (
-    EXPORTED,
-    FACTS,
-    KEEPER,
-    MODEL,
-    SAME_AS,
-    chosen_by,
-    control_head,
-    control_rows,
-    mean_of_real,
-    mean_scores,
-    metric_of,
-    score_head,
-    score_rows,
-    shipped_facts,
-    shipped_weights,
-    steps_text,
-    track_rows,
-)
+from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL, SAME_AS, shipped_facts
 from shared_components.core.training_settings import Training, training_from
 from shared_components.data.samples import WHOLE
 from shared_components.networks.bundle_config import bundles_folder
@@ -45,46 +25,55 @@ from shared_components.networks.checkpoints import CheckpointError
 from shared_components.weights.pretraining.tracks import INTERVAL
 
 CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train", "wandb")
-APPS = ("monai-label", "monai-deploy")  # which read `preprocessing` and `postprocessing`: of any version
+APPS = ("monai-label", "monai-deploy")  # they read `preprocessing` and `postprocessing`, in any version
 CARD, DATA_LICENCE = "docs/README.md", "docs/data_license.txt"
-MADE_PARTS = {"weights": "## Weights", "use": "## Use"}  # of a card, and the headings that they stand under
+GENERATED_PARTS = {"weights": "## Weights", "use": "## Use"}  # of a card, and their headings
+_TEMPLATE_FUNCTIONS = (
+    counted, shipped_weights.steps_text, shipped_weights.chosen_by, shipped_weights.score_head,
+    shipped_weights.score_rows, shipped_weights.control_head, shipped_weights.control_rows, shipped_weights.track_rows,
+    calibration.certainty_head, calibration.certainty_rows, calibration.error_rows,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Description:
-    """The content of `bundles/<name>.yaml`: what this bundle has of its own."""
+    """Content of `bundles/<name>.yaml`."""
 
     name: str
-    zoo_name: str  # of its copies, as MONAI's model zoo names bundles; the bundle's own name where it says none
-    title: str  # heads train.yaml
-    network_def: str  # YAML text, so that the comments beside its arguments reach the configs
-    tasks: str  # the same: kinds of task and their numbers, the default first
+    zoo_name: str  # name in MONAI's model zoo; by default the bundle's name
+    title: str  # heading of train.yaml
+    network_def: str  # YAML text, to keep comments in the configs
+    tasks: str  # YAML text: kinds of task and their settings, the default first
     method: str = "fedavg"
     method_is: str = "its loss; at one site FedAvg is plain training"
-    weights_of: str = ""  # the bundle whose shipped weights it begins from; empty: its own
-    same_weights_as: str = ""  # the bundle whose shipped weights are its own as well: the file is there alone
-    published_weights: str = (  # that `start` reads besides, in Markdown
+    weights_of: str = ""  # bundle whose shipped weights are the start; empty: this bundle
+    same_weights_as: str = ""  # bundle that ships the same weights and contains the only copy of the file
+    published_weights: str = (  # other weights that `start` can load, in Markdown
         "ImageNet weights of the encoder (`pvt_v2_b0.pth` from github.com/whai362/PVT)"
     )
-    training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
-    alone: Mapping[str, Any] = field(default_factory=dict)  # where one hospital's own training differs from that
+    training: Mapping[str, Any] = field(default_factory=dict)  # differences from `Training`
+    alone: Mapping[str, Any] = field(default_factory=dict)  # differences of a single hospital's training
     paper_network: Mapping[str, Any] = field(default_factory=dict)  # arguments of `network_def` in paper.yaml
-    paper_start: str = ""  # name of the published weights that the user gives paper.yaml; empty: the seed's
+    paper_start: str = ""  # published weights that paper.yaml needs from the user; empty: random weights
     metadata: Mapping[str, Any] = field(default_factory=dict)  # merged into the common metadata.json
 
     @property
     def all_training(self) -> Training:
-        """The whole training section: the defaults with the bundle's own values."""
+        """Complete training section: the defaults with the bundle's changes."""
         return training_from({**asdict(Training()), **self.training})
 
     @property
     def training_alone(self) -> Training:
-        """The training section of `train.yaml`: what one hospital does that says nothing else."""
+        """Training section of `train.yaml`, for a single hospital."""
         return training_from({**asdict(self.all_training), **self.alone})
+
+    @property
+    def default_task(self) -> Mapping[str, Any]:
+        return next(iter(read_own_yaml(self.tasks).values())) or {}
 
 
 def marks(part: str) -> tuple[str, str]:
-    """Return the lines between which a part of a card is made."""
+    """Return the lines before and after a generated part of a card."""
     return f"<!-- begin of {part}, written by `surgfl bundles` -->", f"<!-- end of {part} -->"
 
 
@@ -94,11 +83,7 @@ def described_bundles(folder: Path | None = None) -> list[str]:
 
 
 def read_description(name: str, folder: Path | None = None) -> Description:
-    """Read `<name>.yaml` of the folder of bundles.
-
-    Raises:
-        ValueError: a key is missing or unknown.
-    """
+    """Read `<name>.yaml` in the folder of bundles; raise ValueError for a missing, unknown or invalid key."""
     path = (folder or bundles_folder()) / f"{name}.yaml"
     content = read_own_yaml(path.read_text(encoding="utf-8"))
     known = {f.name for f in fields(Description)} - {"name"}
@@ -116,107 +101,103 @@ def read_description(name: str, folder: Path | None = None) -> Description:
 
 
 def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) -> dict[str, str]:
-    """Return every file of a bundle that is not written by hand, by its path in the bundle's folder.
+    """Return the generated files of a bundle, by path; only the marked parts of its card change.
 
-    In the card the parts between marks are made, the rest is kept. ``whole`` ones are of a copy elsewhere, which holds
-    its weights itself, and `model.pt` with them; its card names other documents of SurgFL without a link.
+    Raise ValueError for a missing key, a card without marks, or a damaged `model.json`.
 
-    Raises:
-        ValueError: the description lacks something, the card has no marks, or what `model.json` says is damaged.
+    Args:
+        whole: Return a stand-alone copy, with its own weights and `model.pt`, and no links to other documents.
     """
     folder = folder or bundles_folder()
     description = read_description(name, folder)
-    training, alone = description.all_training, description.training_alone
     other = description.same_weights_as
     facts = shipped_facts(other or name, folder)
+    values = _template_values(description, folder, facts, whole=whole)
+    template = _templates().get_template
+    configs = CONFIGS + (("paper",) if description.alone else ())
+    files = {f"configs/{c}.yaml": template(f"{c}.yaml.j2").render(values) for c in configs}
+    card = folder / name / CARD
+    text = card.read_text("utf-8") if card.is_file() else template("card.md.j2").render(values)
+    for part, heading in GENERATED_PARTS.items():
+        generated = template(f"{part}.md.j2").render(values).strip()
+        text = between_marks(text, marks(part), generated, card, f"under '{heading}'")
+    if other and not whole:
+        files[FACTS] = json.dumps({SAME_AS: other}) + "\n"
+    elif whole and facts is not None:
+        weights = shipped_weights.shipped_weights(name, folder)
+        files[FACTS] = weights.with_name(Path(FACTS).name).read_text("utf-8")
+    licence = folder.parent / "LICENSE"
+    licence = licence if licence.is_file() else folder / name / "LICENSE"  # an installed package has no other copy
+    return files | {
+        "configs/train.json": _as_json(files["configs/train.yaml"]),
+        "configs/logging.conf": _shared("logging.conf"),
+        "configs/metadata.json": json.dumps(values["metadata"], indent=2, ensure_ascii=False) + "\n",
+        CARD: _without_links(text, f"bundles/{name}/{CARD}") if whole else text,
+        DATA_LICENCE: template("data_license.txt.j2").render(values),
+        "LICENSE": licence.read_text("utf-8"),
+        **({} if facts or other else {KEEPER: ""}),
+    }
+
+
+def _template_values(
+    description: Description, folder: Path, facts: Mapping[str, Any] | None, *, whole: bool
+) -> dict[str, Any]:
+    name, other = description.name, description.same_weights_as
+    training, alone, task = description.all_training, description.training_alone, description.default_task
     model = f"../{other}/{MODEL}" if other and not whole else MODEL
-    size = _input_size(alone, facts)
+    header = (facts or {}).get("header", {})  # the shipped weights keep their input size
+    size = int(header.get("height", alone.height)), int(header.get("width", alone.width))
     metadata = _metadata(description, size, facts)
-    if facts is not None:
-        metadata |= _of_weights(facts, model, whole=whole)
-    values = {
+    return {
         **asdict(description),
         "network_def": description.network_def.strip(),
         "tasks": description.tasks.strip(),
         "number": lambda *args, **kwargs: _number(alone, *args, **kwargs),
         "of_paper": lambda *args, **kwargs: _number(training, *args, **kwargs),
-        "metadata": metadata,
+        "metadata": metadata if facts is None else metadata | _weights_metadata(facts, model, whole=whole),
         "size": size,
-        "frames": int(_default_task(description).get("frames", 1)),
-        "whole": _default_task(description).get("targets_of") in WHOLE,
+        "frames": int(task.get("frames", 1)),
+        "whole": task.get("targets_of") in WHOLE,
         "follows_boxes": follows_boxes(description),
         "marks": marks,
         "facts": facts,
         "model": model,
         "whole_copy": whole,
         "place": description.zoo_name if whole else f"bundles/{name}",
-        "begun": _begun(facts or {}),
+        "begun": _first_start(facts or {}),
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
         "seconds_apart": INTERVAL,
-        "counted": counted,
-        "steps_text": steps_text,
-        "chosen_by": chosen_by,
-        "score_head": score_head,
-        "score_rows": score_rows,
-        "control_head": control_head,
-        "control_rows": control_rows,
-        "track_rows": track_rows,
         "certainty": _certainty(folder / (other or name), facts),
-        "error_rows": error_rows,
-        "allowed": ALLOWED,
-    }
-    templates = _templates()
-    configs = CONFIGS + (("paper",) if description.alone else ())
-    files = {f"configs/{c}.yaml": templates.get_template(f"{c}.yaml.j2").render(values) for c in configs}
-    card = folder / name / CARD
-    text = card.read_text("utf-8") if card.is_file() else templates.get_template("card.md.j2").render(values)
-    for part in MADE_PARTS:
-        made = templates.get_template(f"{part}.md.j2").render(values)
-        text = between_marks(text, marks(part), made.strip(), card, f"under '{MADE_PARTS[part]}'")
-    text = _without_links(text, f"bundles/{name}/{CARD}") if whole else text
-    if other and not whole:
-        files[FACTS] = json.dumps({SAME_AS: other}) + "\n"
-    elif whole and facts is not None:
-        files[FACTS] = shipped_weights(name, folder).with_name(Path(FACTS).name).read_text("utf-8")
-    licence = folder.parent / "LICENSE"
-    licence = licence if licence.is_file() else folder / name / "LICENSE"  # installed, there is none beside the folder
-    return files | {
-        "configs/train.json": _as_json(files["configs/train.yaml"]),
-        "configs/logging.conf": _shared("logging.conf"),
-        "configs/metadata.json": json.dumps(metadata, indent=2, ensure_ascii=False) + "\n",
-        CARD: text,
-        DATA_LICENCE: templates.get_template("data_license.txt.j2").render(values),
-        "LICENSE": licence.read_text("utf-8"),
-        **({} if facts or other else {KEEPER: ""}),
+        "allowed": calibration.ALLOWED,
     }
 
 
 @functools.cache
 def _templates() -> Environment:
-    """Return the templates of this folder, each compiled once for all bundles."""
-    return Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
+    environment = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
     )
+    environment.globals |= {function.__name__: function for function in _TEMPLATE_FUNCTIONS}
+    return environment
 
 
 def outdated_files(name: str, folder: Path | None = None) -> list[Path]:
-    """Return the files of a bundle that are missing, left over, or differ from what its description gives."""
-    root = (folder or bundles_folder()) / name
-    return _outdated(root, bundle_files(name, folder))
+    """Return the files of a bundle that are missing, unneeded or out of date."""
+    return _outdated((folder or bundles_folder()) / name, bundle_files(name, folder))
 
 
-def _outdated(root: Path, made: Mapping[str, str]) -> list[Path]:
-    left_over = [root / KEEPER] if KEEPER not in made and (root / KEEPER).is_file() else []
-    return [*differing({root / path: text for path, text in made.items()}), *left_over]
+def _outdated(root: Path, files: Mapping[str, str]) -> list[Path]:
+    unneeded = [root / KEEPER] if KEEPER not in files and (root / KEEPER).is_file() else []
+    return [*differing({root / path: text for path, text in files.items()}), *unneeded]
 
 
 def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
-    """Write the files of a bundle and return those that changed."""
+    """Write the files of a bundle and return the changed files."""
     root = (folder or bundles_folder()) / name
-    made = bundle_files(name, folder)
-    changed = _outdated(root, made)
+    files = bundle_files(name, folder)
+    changed = _outdated(root, files)
     for path in changed:
-        text = made.get(path.relative_to(root).as_posix())
+        text = files.get(path.relative_to(root).as_posix())
         if text is not None:
             write_text(path, text)
         else:
@@ -225,42 +206,37 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
 
 
 def write_with_sharing(bundles: Sequence[str], folder: Path | None = None) -> list[Path]:
-    """Do `write_bundle` for bundles and for those that share their weights; the files that changed are returned."""
+    """Write bundles and all bundles that share their weights; return the changed files."""
     return [path for name in _with_sharing(bundles, folder) for path in write_bundle(name, folder)]
 
 
 def check_with_sharing(bundles: Sequence[str], folder: Path | None = None) -> None:
-    """Raise what `write_with_sharing` would, and write nothing."""
+    """Raise the errors of `write_with_sharing` without writing files."""
     for name in _with_sharing(bundles, folder):
         outdated_files(name, folder)
 
 
 def _with_sharing(bundles: Sequence[str], folder: Path | None) -> list[str]:
-    sharing = [one for one in described_bundles(folder) if read_description(one, folder).same_weights_as in bundles]
+    sharing = [name for name in described_bundles(folder) if read_description(name, folder).same_weights_as in bundles]
     return list(dict.fromkeys([*bundles, *sharing]))
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
-    """Refuse weights in a bundle's folder that are not those of its `model.json`, and a calibration of others.
-
-    Raises:
-        CheckpointError: one of both files is missing, a hash is another, or the weights are those of another bundle.
-    """
+    """Raise CheckpointError unless weights, `model.json` and calibration in a bundle's folder belong together."""
     model = (folder or bundles_folder()) / name / MODEL
     if model.is_file() and (other := read_description(name, folder).same_weights_as):
         raise CheckpointError(
             f"{model}: {name}.yaml says same_weights_as: {other}; remove the file, or the key and model.json beside it"
         )
     if model.is_file() or shipped_facts(name, folder) is not None:
-        weights = shipped_weights(name, folder)
-        if calibration_of(weights) is None and weights.with_name(FILE).is_file():
-            raise CheckpointError(
-                f"{weights.with_name(FILE)}: is of other weights than those beside it; run `surgfl calibrate {name}`"
-            )
+        weights = shipped_weights.shipped_weights(name, folder)
+        file = weights.with_name(calibration.FILE)
+        if calibration.calibration_of(weights) is None and file.is_file():
+            raise CheckpointError(f"{file} belongs to other weights; run `surgfl calibrate {name}`")
 
 
 def _metadata(description: Description, size: tuple[int, int], facts: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Merge the bundle's metadata into the common ones, whose nulls each bundle must say."""
+    """Merge the bundle's metadata into the common metadata, and check that no required value is missing."""
     metadata = _merged(json.loads(_shared("metadata.json")), description.metadata)
     if missing := [key for key, value in metadata.items() if value is None]:
         raise ValueError(f"{description.name}.yaml: metadata: {missing[0]!r} is missing")
@@ -274,43 +250,36 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
     return metadata
 
 
-def _of_weights(facts: Mapping[str, Any], model: str, *, whole: bool) -> dict[str, Any]:
-    """Return the metadata of a bundle's weights: their hash, and mean scores where they have not trained."""
-    metric = metric_of(facts).name
-    found = [*mean_scores(facts).values(), *mean_of_real(facts)]
-    means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in found}
-    data = facts.get("data", "rendered scenes")
-    about = f"{model}: float16, trained on {data}, SHA-256 {facts['sha256']}"
-    about += f"; {EXPORTED} holds the same" if whole else ""
-    return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
+def _weights_metadata(facts: Mapping[str, Any], model: str, *, whole: bool) -> dict[str, Any]:
+    metric = shipped_weights.metric_of(facts).name
+    scores = [*shipped_weights.mean_scores(facts).values(), *shipped_weights.mean_of_real(facts)]
+    means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in scores}
+    text = f"{model}: float16, trained on {facts.get('data', 'rendered scenes')}, SHA-256 {facts['sha256']}"
+    text += f"; {EXPORTED} holds the same" if whole else ""
+    return {"weights": text, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
 
 
-def _begun(facts: Mapping[str, Any]) -> str:
-    """Return what the first of a card's pre-trainings began from: `random`, or the name of other weights."""
+def _first_start(facts: Mapping[str, Any]) -> str:
+    """Return the initial weights of the first pre-training: `random`, or their name and hash."""
     start = [facts, *facts.get("before", [])][-1].get("start", {"start": RANDOM})
     return RANDOM if start["start"] == RANDOM else f"{start['from']} {start['sha256'][:16]}"
 
 
-def _certainty(root: Path, facts: Mapping[str, Any] | None) -> Facts | None:
-    """Return what the calibration in a bundle's folder says; None where there is none, or it is of other weights."""
-    path = (root / MODEL).with_name(FILE)
+def _certainty(root: Path, facts: Mapping[str, Any] | None) -> calibration.Facts | None:
+    """Return the facts of the calibration in a bundle's folder; None without one for these weights."""
+    path = (root / MODEL).with_name(calibration.FILE)
     if facts is None or not path.is_file():
         return None
-    found = read_calibration(path).facts
-    return found if found.weights == facts["sha256"] else None
-
-
-def _default_task(description: Description) -> Mapping[str, Any]:
-    """Return the numbers of the default task."""
-    return next(iter(read_own_yaml(description.tasks).values())) or {}
+    certainty = calibration.read_calibration(path).facts
+    return certainty if certainty.weights == facts["sha256"] else None
 
 
 def follows_boxes(description: Description) -> bool:
-    return bool(_default_task(description).get("prompts", "none") != "none")
+    return bool(description.default_task.get("prompts", "none") != "none")
 
 
 def _without_links(text: str, path: str) -> str:
-    """Return Markdown of a path of the repository for elsewhere: a link to another file becomes its text and path."""
+    """Replace links to other files in Markdown by text and path; `path` is the document's path in the repository."""
 
     def named(link: re.Match[str]) -> str:
         return f"{link[1]} [`{posixpath.normpath(posixpath.join(posixpath.dirname(path), link[2]))}`]"
@@ -319,26 +288,20 @@ def _without_links(text: str, path: str) -> str:
 
 
 def _as_json(config: str) -> str:
-    """Return a config of YAML as JSON, a section a line; `monai.bundle.load` finds a network in no other form."""
+    """Convert a YAML config to JSON with one section per line; `monai.bundle.load` needs JSON."""
     sections = read_own_yaml(config).items()
     return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sections) + "\n}\n"
-
-
-def _input_size(training: Training, facts: Mapping[str, Any] | None) -> tuple[int, int]:
-    """Return the (height, width) of the input: what the shipped weights have learnt at, else that of the training."""
-    header = (facts or {}).get("header", {})
-    return int(header.get("height", training.height)), int(header.get("width", training.width))
 
 
 def _merged(base: Any, own: Any) -> Any:
     if not (isinstance(base, Mapping) and isinstance(own, Mapping)):
         return own
-    whole = ("channel_def",)  # names of a bundle's own channels, not some of them
-    return {**base, **{key: value if key in whole else _merged(base.get(key), value) for key, value in own.items()}}
+    replaced = ("channel_def",)  # a bundle lists all its channels
+    return {**base, **{key: value if key in replaced else _merged(base.get(key), value) for key, value in own.items()}}
 
 
 def _number(training: Training, key: str, why: str = "", *, indent: int = 2) -> str:
-    """Return the line of a training setting; reasons stand in one column."""
+    """Return the line of a training setting, with its reason in a fixed column."""
     setting = getattr(training, key)
     plain = list(setting) if isinstance(setting, tuple) else setting
     value = yaml.safe_dump(plain, default_flow_style=True).splitlines()[0]  # 5e-05 would be read as text

@@ -1,10 +1,10 @@
 """Fine-tune a bundle's weights on one site's labelled frames, and score the model before and after on its test frames.
 
-OUT/model.safetensors     the model that was best on the validation frames
-OUT/before-after.png      test frames: frame, truth, prediction before and after
-OUT/training.json         the record: scores, frames, settings, hardware
+OUT/model.safetensors     best checkpoint on the validation frames
+OUT/before-after.png      test frames: frame, ground truth, prediction before and after
+OUT/training.json         record: scores, frames, settings, hardware
 
-They appear together when all of them are complete (`inference.folder.ResultFolder`).
+All files appear together at the end (`inference.folder.ResultFolder`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from shared_components import __version__
 from shared_components.common import machine
 from shared_components.common.counted import counted
+from shared_components.common.drawing.sheets import Panel, Sheet
 from shared_components.common.progress import Step, changed, duration, report_progress
 from shared_components.core import evaluation
 from shared_components.core.best_checkpoint import TrainedToBest, train_to_best
@@ -40,14 +42,15 @@ from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site
 from shared_components.inference.folder import ResultFolder
 from shared_components.networks.checkpoints import header_of
+from shared_components.weights.fine_tuning import plan as plans
 from shared_components.weights.fine_tuning.frames import frames_of, remarks
-from shared_components.weights.fine_tuning.pictures import before_and_after, score_text
-from shared_components.weights.fine_tuning.plan import PATIENCE, Counts, Plan, Settings, Speed, batch_of, choose_plan
+from shared_components.weights.fine_tuning.plan import Counts, Plan, Settings, Speed
 
 MODEL, PICTURE, RECORD = "model.safetensors", "before-after.png", "training.json"
+BEFORE, AFTER = "before", "after"
 KINDS = ("segmentation", "depth")
-_SIZE_OF_RANDOM = (192, 256)  # of a network without weights
-_MEASURED, _LONG = 3, 2.0  # steps at most, after a first one that reads files; seconds after which one is enough
+_RANDOM_SIZE = (192, 256)  # input size of a network without weights
+_TIMED, _LONG = 3, 2.0  # maximum timed steps after a warm-up step; seconds after which one step is enough
 
 Say = Callable[[str], None]
 
@@ -57,11 +60,11 @@ class Outcome:
     """Result of a fine-tuning.
 
     Attributes:
-        folder: Holds `model`, `picture` and the record.
-        metric: Metric that chose the model; the first one in ``before`` and ``after``.
-        before, after: Test scores of the initial and of the new model, see `evaluation.score_fully`.
+        folder: Folder of `model`, `picture` and the record.
+        metric: Metric that selected the model; the first metric in ``before`` and ``after``.
+        before, after: Test scores of the initial and of the new model, see `evaluation.thorough`.
         steps: Number of steps. chosen: Whether the new model is better than the initial one on the validation frames.
-        remarks: Limits of the scores, a sentence each.
+        remarks: Limits of the scores, one sentence each.
     """
 
     folder: Path
@@ -74,12 +77,10 @@ class Outcome:
 
     @property
     def model(self) -> Path:
-        """The new model's checkpoint."""
         return self.folder / MODEL
 
     @property
     def picture(self) -> Path:
-        """Test frames before and after."""
         return self.folder / PICTURE
 
 
@@ -87,40 +88,33 @@ def fine_tune(site: Site, out: Path, settings: Settings | None = None, *, say: S
     """Train a model for a site and write it with its scores and a picture; an earlier result is replaced at the end.
 
     Args:
-        site: Has videos, or parts of them, to train, to validate and to test.
-        out: Folder of the results, outside of the site's data.
-        settings: What is asked for; None: the defaults.
-        say: Is given lines to be shown, such as how long it will take.
+        site: Site with training, validation and test videos, or parts of videos.
+        out: Output folder, outside of the site's data.
+        settings: Options; None for the defaults.
+        say: Receives lines to print, such as the expected duration.
 
     Raises:
         ValueError: The site, its frames, the start or a setting cannot be used; nothing was written.
-        OSError: The disk refuses a file; an earlier result stays.
+        OSError: A file cannot be written; an earlier result stays.
     """
-    settings = settings or Settings()
     folder = ResultFolder(out, RECORD)
     folder.refuse_foreign()
-    _refuse_inside(out, site)
+    if out.resolve().is_relative_to(site.root.resolve()):
+        raise ValueError(
+            f"the output folder {out} is inside the data of site {site.name}; choose an --out outside of {site.root}"
+        )
     began = time.monotonic()
-    training = _Training.of(site, settings)
+    training = _Training.of(site, settings or Settings())
     plan = training.plan()
-    said_of_site = tuple(remarks(site, training.frames))
-    for line in (*_announced(training, plan), *said_of_site):
+    site_remarks = tuple(remarks(site, training.frames))
+    for line in (*_announcement(training, plan), *site_remarks):
         say(line)
     folder.begin()
     try:
-        outcome = training.carried_out(plan, folder, said_of_site, began)
+        return training.carry_out(plan, folder, site_remarks, began)
     except BaseException:
         folder.abandon()
         raise
-    return outcome
-
-
-def _refuse_inside(out: Path, site: Site) -> None:
-    if out.resolve().is_relative_to(site.root.resolve()):
-        raise ValueError(
-            f"the results' folder {out} lies in the data of site {site.name}, whose images they would join; give --out "
-            f"a folder outside of {site.root}"
-        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,7 @@ class _Training:
     task: Task
     frames: Mapping[str, Sequence[Sample]]
     start: str
-    file: Path | None  # that the network begins from; None: from the seed
+    file: Path | None  # initial weights; None: random
 
     @classmethod
     def of(cls, site: Site, settings: Settings) -> _Training:
@@ -150,12 +144,13 @@ class _Training:
         return machine.device(self.settings.device)
 
     @property
-    def batch(self) -> int:
-        return batch_of(self.settings, len(self.frames["train"]), gpu=self.device.type != "cpu")
+    def batch_size(self) -> int:
+        frames = len(self.frames["train"])
+        return self.settings.batch_size or plans.automatic_batch_size(frames, gpu=self.device.type != "cpu")
 
     def set_up(self, size: tuple[int, int], steps: int) -> tuple[SiteSetup, LocalRound]:
-        """Build the network, as it begins, and what trains it."""
-        numbers = {"height": size[0], "width": size[1], "batch_size": self.batch, "iterations": steps}
+        """Build the network with its initial weights, and the local round that trains it."""
+        numbers = {"height": size[0], "width": size[1], "batch_size": self.batch_size, "iterations": steps}
         precision = machine.fast_precision(self.device)
         job = Job(
             name="train", bundle=self.settings.bundle, method="local", rounds=1,
@@ -172,59 +167,54 @@ class _Training:
         return setup, work
 
     def plan(self) -> Plan:
-        """Measure a few steps and choose; what was trained by them is dropped."""
-        notes = header_of(self.file)
-        size = self.settings.size or input_size(notes, *_SIZE_OF_RANDOM)
+        size = self.settings.size or input_size(header_of(self.file), *_RANDOM_SIZE)
         setup, work = self.set_up(size, 1)
-        first = read_sample(self.frames["train"][0]).images[-1]
-        return choose_plan(
-            self.settings,
-            Counts(*(len(self.frames[split]) for split in ("train", "validation", "test"))),
-            _measured(setup, work, self.frames),
-            measured_at=size,
-            native=first.shape[:2],
-            batch=self.batch,
-            stride=int(getattr(setup.network, "stride", 1)),
-        )
+        counts = Counts(*(len(self.frames[split]) for split in ("train", "validation", "test")))
+        native = read_sample(self.frames["train"][0]).images[-1].shape[:2]
+        speed, stride = _measure(setup, work, self.frames), int(getattr(setup.network, "stride", 1))
+        sizes: dict[str, Any] = {"measured_at": size, "native": native, "batch": self.batch_size, "stride": stride}
+        return plans.choose_plan(self.settings, counts, speed, **sizes)
 
-    def carried_out(self, plan: Plan, folder: ResultFolder, remarks: tuple[str, ...], began: float) -> Outcome:
-        """Score, train, score, draw and write; the files appear last."""
+    def carry_out(self, plan: Plan, folder: ResultFolder, remarks: tuple[str, ...], began: float) -> Outcome:
+        """Score, train, score again and draw; the files appear last."""
         setup, work = self.set_up(plan.size, plan.steps)
         task, test, metric = setup.task, self.frames["test"], setup.task.metrics[0]
-        received = self._received(copy.deepcopy(setup.network))
+        received = self._comparable(copy.deepcopy(setup.network))
         before = evaluation.score_fully(received, task, test, size=plan.size, split="test", by_sample=True)
         limit = math.inf if self.settings.steps else 60 * self.settings.minutes - plan.seconds_of_scoring
-        stopped = _train(work, plan, metric, seconds=limit)
+        trained = _train(work, plan, metric, seconds=limit)
         after = evaluation.score_fully(setup.network, task, test, size=plan.size, split="test", by_sample=True)
-        shown = _shown(after, task)
-        old, new = (_sheets(one, task, test, shown, plan.size) for one in (received, setup.network))
-        notes = [
-            (score_text(metric, _value(before, n, task)), score_text(metric, _value(after, n, task))) for n in shown
+        numbers = _exemplars(after, task)
+        sheets = [
+            [task.sheet(a, item) for _, a, item in evaluation.predicted(network, task, test, numbers, size=plan.size)]
+            for network in (received, setup.network)
         ]
-        evaluation.write_picture(folder.part / PICTURE, before_and_after(list(zip(old, new, strict=True)), notes))
-        scores: Scores = {metric.name: {"mean": stopped.best}}
-        setup.save_model(folder.part / MODEL, name=self.site.name, round=1, scores=scores)
-        chosen = metric.better(stopped.best or 0.0, stopped.before or 0.0)
-        facts = self._facts(plan, setup) | {"steps": stopped.steps, "remarks": list(remarks)}
-        facts |= {"before": before, "after": after, "seconds": round(time.monotonic() - began, 1)}
-        folder.appear(facts)
-        return Outcome(folder.path, metric, before, after, stopped.steps, chosen, remarks)
+        captions = [tuple(score_text(metric, _value(scores, n, task)) for scores in (before, after)) for n in numbers]
+        picture = before_and_after(list(zip(*sheets, strict=True)), captions)
+        evaluation.write_picture(folder.part / PICTURE, picture)
+        setup.save_model(
+            folder.part / MODEL, name=self.site.name, round=1, scores={metric.name: {"mean": trained.best}}
+        )
+        folder.appear(
+            self._facts(plan, setup)
+            | {"steps": trained.steps, "remarks": list(remarks), "before": before, "after": after}
+            | {"seconds": round(time.monotonic() - began, 1)}
+        )
+        chosen = metric.better(trained.best or 0.0, trained.before or 0.0)
+        return Outcome(folder.path, metric, before, after, trained.steps, chosen, remarks)
 
-    def _received(self, network: nn.Module) -> nn.Module:
-        """Return the model before: where the site's classes are coarser than the weights', their classes merged.
-
-        Else it is the given network, which the training begins from; its layers for other classes are untrained.
-        """
+    def _comparable(self, network: nn.Module) -> nn.Module:
+        """Return the initial model, with classes merged to the site's; if that is impossible, the given network."""
         if self.file is None or self.task.card.kind != "segmentation":
             return network
         try:
             trained = load_trained(self.file, bundle=self.settings.bundle)
-        except ValueError:  # of an encoder alone, or of another network
+        except ValueError:  # the file contains only an encoder, or another network
             return network
-        learnt, wanted = trained.task.card, self.task.card
-        if learnt.kind != wanted.kind or coarser_ids(learnt.outputs, wanted.outputs) is None:
+        card, wanted = trained.task.card, self.task.card
+        if card.kind != wanted.kind or coarser_ids(card.outputs, wanted.outputs) is None:
             return network
-        return with_wanted_classes(trained.network.to(self.device), learnt.outputs, wanted.outputs)
+        return with_wanted_classes(trained.network.to(self.device), card.outputs, wanted.outputs)
 
     def _facts(self, plan: Plan, setup: SiteSetup) -> dict[str, Any]:
         return {
@@ -232,7 +222,7 @@ class _Training:
             "site": self.site.name,
             "site_yaml": str(self.site.path.resolve()),
             "task": self.task.card.to_json(),
-            "frames": {split: len(listed) for split, listed in self.frames.items()},
+            "frames": {split: len(samples) for split, samples in self.frames.items()},
             "start": setup.start,
             "bundle": self.settings.bundle,
             "seed": self.settings.seed,
@@ -245,22 +235,21 @@ class _Training:
         }
 
 
-def _announced(training: _Training, plan: Plan) -> tuple[str, str]:
-    """Say on what, how and how long it trains."""
-    frames, begun = training.frames, training.settings.start
+def _announcement(training: _Training, plan: Plan) -> tuple[str, str]:
+    frames, start = training.frames, training.settings.start
     height, width = plan.size
+    weights = start if start != "rendered" else f"the shipped weights of {training.settings.bundle}"
     return (
         f"{training.site.name}: {counted(len(frames['train']), 'frame')} to train on, "
         f"{len(frames['validation'])} to validate, "
         f"{len(frames['test'])} to test; {', '.join(training.site.classes[1:]) or training.task.card.kind}",
-        f"from {begun if begun != 'rendered' else f'the shipped weights of {training.settings.bundle}'}, at "
-        f"{height}x{width}, in batches of {plan.batch_size}, at most {counted(plan.steps, 'step')}: about "
-        f"{duration(plan.seconds)} on this machine",
+        f"from {weights}, at {height}x{width}, in batches of {plan.batch_size}, at most "
+        f"{counted(plan.steps, 'step')}: about {duration(plan.seconds)} on this machine",
     )
 
 
-def _measured(setup: SiteSetup, work: LocalRound, frames: Mapping[str, Sequence[Sample]]) -> Speed:
-    """Measure steps, a validated frame and a tested one; what reads files for the first time is too slow, if at all."""
+def _measure(setup: SiteSetup, work: LocalRound, frames: Mapping[str, Sequence[Sample]]) -> Speed:
+    """Measure the seconds of a step, a validated frame and a tested frame, without the first reading of files."""
 
     def timed(action: Callable[[], object]) -> float:
         began = time.perf_counter()
@@ -271,23 +260,23 @@ def _measured(setup: SiteSetup, work: LocalRound, frames: Mapping[str, Sequence[
         report_progress("measuring")
         work.train(iterations=1)
         steps = [timed(lambda: work.train(iterations=1))]
-        while len(steps) < _MEASURED and sum(steps) < _LONG:
+        while len(steps) < _TIMED and sum(steps) < _LONG:
             steps.append(timed(lambda: work.train(iterations=1)))
         few = replace(work, validation=setup.dataset(frames["validation"][:2]))
         validation = timed(lambda: few.validate(setup.network)) / len(frames["validation"][:2])
-        one = frames["test"][:1]
-        test = timed(lambda: evaluation.score_fully(setup.network, setup.task, one, size=setup.size, split="test"))
+        first = frames["test"][:1]
+        test = timed(lambda: evaluation.score_fully(setup.network, setup.task, first, size=setup.size, split="test"))
     return Speed(sum(steps) / len(steps), validation, test)
 
 
 def _train(work: LocalRound, plan: Plan, metric: Metric, *, seconds: float) -> TrainedToBest:
-    """Take the plan's steps until they bring nothing more, or so many seconds are over."""
+    """Train until early stopping, the last step or the time limit."""
     began, done = time.monotonic(), 0
 
     def train(steps: int) -> dict[str, float]:
         nonlocal done
 
-        def of_all(step: Step) -> Step:
+        def with_total(step: Step) -> Step:
             if step.what != "training":
                 return step
             taken = done + step.done
@@ -295,14 +284,14 @@ def _train(work: LocalRound, plan: Plan, metric: Metric, *, seconds: float) -> T
             left = f"about {duration(rate * (plan.steps - taken))} left"
             return replace(step, done=taken, total=plan.steps, note=f"{step.note}  {left}".strip())
 
-        with changed(of_all):
+        with changed(with_total):
             losses = work.train(iterations=steps)
         done += steps
         return losses
 
     return train_to_best(
         work.network, train, lambda: work.validate(work.network), metric=metric, budget=plan.steps,
-        every=plan.every, accumulate=work.context.accumulate, patience=PATIENCE,
+        every=plan.every, accumulate=work.context.accumulate, patience=plans.PATIENCE,
         stop=lambda: time.monotonic() - began > seconds,
     )  # fmt: skip
 
@@ -311,14 +300,36 @@ def _value(scores: Scores, number: int, task: Task) -> float | None:
     return scores["samples"][number]["values"].get(task.metrics[0].name)
 
 
-def _shown(scores: Scores, task: Task) -> list[int]:
-    """Return which test frames are drawn: the best, a typical and the worst one."""
+def _exemplars(scores: Scores, task: Task) -> list[int]:
+    """Return the test frames to draw: the best, a typical and the worst frame."""
     values = [_value(scores, number, task) for number in range(len(scores["samples"]))]
     known = [float("nan") if value is None else value for value in values]
     return sorted(evaluation.exemplars(known, task.metrics[0]))
 
 
-def _sheets(
-    network: nn.Module, task: Task, test: Sequence[Sample], shown: Sequence[int], size: tuple[int, int]
-) -> list[Any]:
-    return [task.sheet(answer, item) for _, answer, item in evaluation.predicted(network, task, test, shown, size=size)]
+def score_text(metric: Metric, value: float | None) -> str:
+    """Return a score as the caption of a picture: ``Dice 0.384``."""
+    return f"{metric.label} {metric.with_unit(float('nan') if value is None else value)}"
+
+
+def before_and_after(sheets: Sequence[Sequence[Sheet]], captions: Sequence[Sequence[str]]) -> np.ndarray:
+    """Draw frame, ground truth, prediction before and prediction after, one row per frame, as uint8 RGB (H, W, 3).
+
+    `sheets` are the task's sheets before and after. Raise ValueError if a sheet has no panel "prediction".
+    """
+    rows = [_row(pair, texts) for pair, texts in zip(sheets, captions, strict=True)]
+    legends = [sheet.legend for sheet, _ in sheets]
+    images = [Sheet(row, legends[n] if n == len(rows) - 1 else ()).image() for n, row in enumerate(rows)]
+    width = min(image.shape[1] for image in images)
+    return np.concatenate([image[:, :width] for image in images])
+
+
+def _row(pair: Sequence[Sheet], captions: Sequence[str]) -> tuple[Panel, ...]:
+    earlier, panels = ({panel.name: panel for panel in sheet.panels} for sheet in pair)
+    if "prediction" not in panels or "prediction" not in earlier:
+        raise ValueError(f"a sheet with the panels {', '.join(panels)} has no prediction to compare; add this panel")
+    return (
+        *(panels[name] for name in ("frame", "truth") if name in panels),
+        replace(earlier["prediction"], name=BEFORE, note=captions[0]),
+        replace(panels["prediction"], name=AFTER, note=captions[1]),
+    )

@@ -1,10 +1,9 @@
-"""Train a network and its moving average, step by step."""
-
-from __future__ import annotations
+"""Train a network and its moving average, step by step; on a GPU, steps are recorded as CUDA graphs."""
 
 import copy
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,64 @@ from shared_components.core.initial_weights import load_initial_weights, parse_s
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
 from shared_components.federation.runs.store import groups_of, named_groups
-from shared_components.weights.pretraining.graphs import Graphs
 from shared_components.weights.pretraining.lessons import Lesson, layers_of, lessons_for
 from shared_components.weights.pretraining.plan import Settings, build
 
-CLIP = 1.0  # the largest norm of a step's gradient
+CLIP = 1.0  # maximum norm of a step's gradient
+WARM_UP = 3  # steps before a recording, while libraries choose their kernels
 _STEPS = 2  # number of the random stream
+Shapes = tuple[tuple[str, torch.Size, torch.dtype], ...]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A CUDA graph with its input tensors and its result."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: dict[str, Tensor]
+    result: Tensor
+
+    def replay(self, batch: Mapping[str, Tensor]) -> Tensor:
+        for name, value in batch.items():
+            self.inputs[name].copy_(value, non_blocking=True)
+        self.graph.replay()
+        return self.result
+
+
+class Graphs:
+    """Takes steps with one recorded CUDA graph per batch shape: one launch instead of thousands of small kernels.
+
+    `take` must not read values back from the GPU, and its operations must depend only on shapes. `save` returns a
+    function that restores the current state.
+    """
+
+    def __init__(self, take: Callable[[Mapping[str, Tensor]], Tensor], save: Callable[[], Callable[[], None]]) -> None:
+        self._take, self._save = take, save
+        self._recordings: dict[Shapes, Recording] = {}
+
+    def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
+        shapes = tuple((name, value.shape, value.dtype) for name, value in batch.items())
+        if shapes not in self._recordings:
+            self._recordings[shapes] = self._record(batch)
+        return self._recordings[shapes].replay(batch)
+
+    def _record(self, batch: Mapping[str, Tensor]) -> Recording:
+        inputs = {name: value.clone() for name, value in batch.items()}
+        undo, stream = self._save(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self._take(inputs)
+            undo()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            result = self._take(inputs)
+        return Recording(graph, inputs, result)
 
 
 class Learner:
-    """Takes the steps of a pre-training; randomness follows from the seed and the step's number.
-
-    Attributes:
-        average: the network with the moving average of its weights.
-        graphs: steps as CUDA graphs, on a GPU where they are `recordable`.
-    """
+    """Trains a network and `average`, its moving average; randomness depends on the seed and the step's number."""
 
     def __init__(self, bundle: Bundle, task: Task, settings: Settings, start: str | Path = "random") -> None:
         self.task, self.settings, self.device = task, settings, machine.device()
@@ -46,29 +88,24 @@ class Learner:
         self.learnt = nn.ModuleList([self.network, *layers_of(self.lessons)]).to(self.device)
         self.optimizer = make_optimizer(self.learnt, settings)
         recorded = self.device.type == "cuda" and recordable(self.network, task)
-        self.graphs = Graphs(partial(self._take, self.lessons[0]), self._undoing) if recorded else None
-        self._pairs = _by_kind(self.average, self.network)
-        self._share = torch.zeros((), device=self.device)  # of the next step's weights in the average
+        self.graphs = Graphs(partial(self._take, self.lessons[0]), self._undo_function) if recorded else None
+        self._pairs = _by_dtype(self.average, self.network)
+        self._share = torch.zeros((), device=self.device)  # weight of the next step in the moving average
 
     def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
-        """Take a step on a batch of the learner's device and return its loss.
-
-        Raises:
-            FloatingPointError: The loss or the gradient is not finite; the step is not taken, but by a graph.
-        """
+        """Take a step and return its loss; raise FloatingPointError if the loss or the gradient is not finite."""
         seed = round_seed(self.settings.seed, _STEPS, number)
         torch.manual_seed(seed)  # for dropout
         self._set(self.settings.rate(number), averaged_share(number, self.settings.average))
         lesson = self.lessons[number % len(self.lessons)]
-        drawn = lesson[0].add_randomness(batch, torch.Generator().manual_seed(seed))
+        batch = lesson[0].add_randomness(batch, torch.Generator().manual_seed(seed))
         if self.graphs is not None:
-            return _finite(number, self.graphs(drawn))
-        loss = _finite(number, self._learn(lesson, drawn))
+            return _finite(number, self.graphs(batch))
+        loss = _finite(number, self._learn(lesson, batch))
         self._move()
         return loss
 
     def _set(self, rate: float, share: float) -> None:
-        """Set the learning rate, and the share of the new weights in the average, of the next step."""
         self._share.fill_(share)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -77,10 +114,10 @@ class Learner:
                 group["lr"] = rate
 
     def _take(self, lesson: Lesson, batch: Mapping[str, Tensor]) -> Tensor:
-        """Take a step and return what `_learn` does, which is checked by whoever replays it."""
-        found = self._learn(lesson, batch)
+        """Take a step and return loss and gradient norm, which the caller checks."""
+        loss_and_norm = self._learn(lesson, batch)
         self._move()
-        return found
+        return loss_and_norm
 
     def _learn(self, lesson: Lesson, batch: Mapping[str, Tensor]) -> Tensor:
         """Compute the gradient of a batch; return the loss and the gradient's norm, (2,)."""
@@ -95,40 +132,33 @@ class Learner:
 
     @torch.no_grad()
     def _move(self) -> None:
-        """Move weights by their gradients, and the average by the weights."""
         self.optimizer.step()
-        for kind, (averages, values) in self._pairs.items():
-            if kind.is_floating_point:
+        for dtype, (averages, values) in self._pairs.items():
+            if dtype.is_floating_point:
                 difference = torch._foreach_sub(values, averages)
                 torch._foreach_mul_(difference, self._share)
                 torch._foreach_add_(averages, difference)
             else:
                 torch._foreach_copy_(averages, values)
 
-    def _undoing(self) -> Callable[[], None]:
-        """Return what sets network, average and optimizer back to now."""
-        modules = [*_tensors(self.learnt), *_tensors(self.average)]
-        kept = [value.clone() for value in modules]
-        slots = {p: {name: value.clone() for name, value in found.items()} for p, found in self.optimizer.state.items()}
+    def _undo_function(self) -> Callable[[], None]:
+        """Return a function that restores the current network, average and optimizer."""
+        tensors = [*_tensors(self.learnt), *_tensors(self.average)]
+        saved = [value.clone() for value in tensors]
+        slots = {p: {name: value.clone() for name, value in slot.items()} for p, slot in self.optimizer.state.items()}
 
         @torch.no_grad()
         def undo() -> None:
-            torch._foreach_copy_(modules, kept)
-            for p, found in self.optimizer.state.items():
-                for name, value in found.items():
-                    value.copy_(slots[p][name] if p in slots else torch.zeros_like(value))  # as AdamW begins
+            torch._foreach_copy_(tensors, saved)
+            for p, slot in self.optimizer.state.items():
+                for name, value in slot.items():
+                    value.copy_(slots[p][name] if p in slots else torch.zeros_like(value))  # AdamW starts with zeros
 
         return undo
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the state of network, average and optimizer."""
-        return named_groups(
-            {
-                "learnt": self.learnt.state_dict(),
-                "average": self.average.state_dict(),
-                "optimizer": optimizer_tensors(self.optimizer),
-            }
-        )
+        states = {"learnt": self.learnt.state_dict(), "average": self.average.state_dict()}
+        return named_groups(states | {"optimizer": optimizer_tensors(self.optimizer)})
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Undo :meth:`tensors`."""
@@ -139,12 +169,12 @@ class Learner:
 
 
 def recordable(network: nn.Module, task: Task) -> bool:
-    """Say whether a step's work follows from its batch's shape alone, as far as it has been seen on a GPU."""
+    """Whether the operations of a step depend only on the batch's shape, as tested on a GPU."""
     return getattr(network, "recordable", False) and task.card.kind == "segmentation" and task.prompting is None
 
 
 def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Return AdamW without weight decay of norms and biases; on a GPU it can be recorded in graphs."""
+    """Return AdamW without weight decay of norms and biases; on a GPU, graphs can record it."""
     decaying = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
@@ -155,10 +185,7 @@ def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimi
 
 
 def averaged_share(number: int, decay: float) -> float:
-    """Return the share of a step's weights in their moving average: its n-th decay is min(decay, (1 + n) / (10 + n)).
-
-    The first step's weights are the first average.
-    """
+    """Return the weight of step n in the moving average, 1 - min(decay, (1 + n) / (10 + n)); 1 for the first step."""
     return 1 - min(decay, (1 + number) / (10 + number)) if number else 1.0
 
 
@@ -167,19 +194,19 @@ def _tensors(network: nn.Module) -> list[Tensor]:
     return [*(p.detach() for p in network.parameters()), *network.buffers()]
 
 
-def _by_kind(one: nn.Module, other: nn.Module) -> dict[torch.dtype, tuple[list[Tensor], list[Tensor]]]:
-    """Return the states of two networks of one structure by their types."""
-    found: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
-    for a, b in zip(_tensors(one), _tensors(other), strict=True):
-        ones, others = found.setdefault(a.dtype, ([], []))
-        ones.append(a)
-        others.append(b)
-    return found
+def _by_dtype(first: nn.Module, second: nn.Module) -> dict[torch.dtype, tuple[list[Tensor], list[Tensor]]]:
+    """Return the tensors of two networks with the same structure by type."""
+    pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for a, b in zip(_tensors(first), _tensors(second), strict=True):
+        pair = pairs.setdefault(a.dtype, ([], []))
+        pair[0].append(a)
+        pair[1].append(b)
+    return pairs
 
 
-def _finite(number: int, found: Tensor) -> float:
-    """Return a step's loss of its loss and its gradient's norm; FloatingPointError where one is no number."""
-    loss, norm = found.tolist()
+def _finite(number: int, loss_and_norm: Tensor) -> float:
+    """Return the loss; raise FloatingPointError if the loss or the gradient's norm is not finite."""
+    loss, norm = loss_and_norm.tolist()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise FloatingPointError(f"the loss of step {number} is {loss}, its gradient {norm}")
     return loss

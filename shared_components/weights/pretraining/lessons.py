@@ -1,9 +1,7 @@
 """Training objectives of a pre-training: the task itself or, for a network with box prompts, object tracking and depth.
 
-With 0 objects, the image encoder of such a network learns the class of every pixel, since boxes teach it slowly.
+With 0 objects, the image encoder of such a network learns the class of each pixel, since it learns slowly from boxes.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,23 +18,22 @@ from shared_components.data.samples import SampleSpec
 from shared_components.scenes.anatomy import THINGS
 from shared_components.weights.pretraining.plan import CLASSES, SMALLEST
 
-DEPTH_EVERY = 4  # steps: one of them learns depth
-JITTER = 0.1  # of a box's side: by how much each of its sides is moved at most
+DEPTH_EVERY = 4  # one of so many steps trains depth
+JITTER = 0.1  # maximum shift of a box's side, as a fraction of its length
 
 
 @dataclass(frozen=True)
 class Following:
-    """A prompted segmentation whose objects have a box in the first frame that shows them, moved at random."""
+    """Segmentation prompted by a randomly shifted box in the first frame that shows an object."""
 
     task: Task
     objects: int
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Add "boxes" (B, T, N, 4) to a batch with labels (B, T, H, W), or (B, H, W) of single frames."""
-        image = batch["image"]
-        found = class_boxes(of_clips(batch["label"]), self.objects + 1)
-        boxes = jittered(at_first_sight(found), generator, amount=JITTER, size=(image.shape[-2], image.shape[-1]))
-        return {**batch, "boxes": boxes}
+        """Add "boxes" (B, T, N, 4) to a batch with labels (B, T, H, W), or (B, H, W) for single frames."""
+        H, W = batch["image"].shape[-2:]
+        boxes = first_boxes(class_boxes(of_clips(batch["label"]), self.objects + 1))
+        return {**batch, "boxes": jittered(boxes, generator, amount=JITTER, size=(H, W))}
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         return self.task.predict(network, batch)
@@ -46,7 +43,7 @@ class Following:
 
 
 class PixelClasses(nn.Module):
-    """A prompted network's image encoder under a layer of its own that tells every pixel's class."""
+    """Image encoder of a prompted network with an extra layer that classifies each pixel."""
 
     def __init__(self, network: nn.Module, classes: int) -> None:
         super().__init__()
@@ -64,7 +61,7 @@ class PixelClasses(nn.Module):
 
 @dataclass(frozen=True)
 class Seeing:
-    """The class of every pixel, for `PixelClasses`; the weights are those of `losses.segmentation_loss`."""
+    """Objective of `PixelClasses`, with the weights of `losses.segmentation_loss`."""
 
     weights: Mapping[str, float]
 
@@ -75,7 +72,7 @@ class Seeing:
         return network(batch["image"])
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Compare logits (B*T, C, H/s, W/s) with the labels in the middle of their cells of s x s pixels."""
+        """Compare logits (B*T, C, H/s, W/s) with the labels at the centres of cells of s x s pixels."""
         H, W = batch["label"].shape[-2:]
         cell = H // outputs.shape[-2]
         label = batch["label"].reshape(-1, H, W)[:, cell // 2 :: cell, cell // 2 :: cell]
@@ -85,24 +82,23 @@ class Seeing:
 Lesson = tuple[Task | Following | Seeing, nn.Module]
 
 
-def at_first_sight(boxes: Tensor) -> Tensor:
-    """Keep of boxes (B, T, N, 4) the first of each object; NaN stands for none."""
+def first_boxes(boxes: Tensor) -> Tensor:
+    """Replace all but the first box of each object in boxes (B, T, N, 4) by NaN."""
     seen = ~boxes.isnan().any(-1)  # (B, T, N)
     return boxes.where((seen & (seen.cumsum(1) == 1))[..., None], torch.nan)
 
 
 def lessons_for(bundle: Bundle, task: Task, network: nn.Module, *, objects: int) -> list[Lesson]:
-    """List what is learnt in turn and by which network; all networks have the same tensors, whatever the objects.
+    """List the objectives of consecutive steps with networks that share their tensors.
 
-    Raises:
-        ValueError: The task is depth by a prompted network, which learns it along with segmentation.
+    Raise ValueError if the task of a prompted network is not segmentation.
     """
     if task.prompting is None:
         return [(task, network)]
     if task.card.kind != "segmentation":
         raise ValueError(
-            f"bundle {bundle.name}: its network is prompted with boxes and learns {task.card.kind} along with "
-            "segmentation; give --task segmentation"
+            f"bundle {bundle.name}: a network with box prompts learns {task.card.kind} along with segmentation; set "
+            "--task segmentation"
         )
     lessons: list[Lesson] = [(Following(task, objects), network)]
     if not objects:
@@ -114,12 +110,12 @@ def lessons_for(bundle: Bundle, task: Task, network: nn.Module, *, objects: int)
 
 
 def layers_of(lessons: Sequence[Lesson]) -> list[nn.Module]:
-    """List the layers that learn beside the network and are not kept."""
+    """List the layers that train with the network and are dropped at the end."""
     return [network.layer for _, network in lessons[:1] if isinstance(network, PixelClasses)]
 
 
 def spec_of(bundle: Bundle, task: Task, *, clip: int) -> SampleSpec:
-    """Return the samples to render: what all lessons need, in clips of that many frames where they follow objects."""
+    """Return the samples to render for all objectives; only prompted networks need clips of `clip` frames."""
     if task.prompting is None:
         return task.spec
     targets = ("label",) if _depth_of(bundle) is None else ("label", "depth")

@@ -6,8 +6,6 @@ area of the box; the network's own mask of the first frame (the fair baseline, w
 truth of the first frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +20,13 @@ from shared_components.core.video_metrics import mean_known
 from shared_components.data.samples import SampleSpec
 from shared_components.data.transforms import to_tensors
 from shared_components.scenes.looks import LOOKS
-from shared_components.weights.pretraining.filming import KINDS, Filming, chosen
 from shared_components.weights.pretraining.plan import Settings
-from shared_components.weights.pretraining.stream import RESERVED, held_out
+from shared_components.weights.pretraining.stream import KINDS, RESERVED, Filming, held_out, renumbered
 
-AGES, INTERVAL = 8, 0.5  # frames of a video, and the seconds between two
+AGES, INTERVAL = 8, 0.5  # frames per video, and the seconds between frames
 LOOKS_SCORED = 12
 OBJECTS = 3
-SHOWN = NETWORK, BOX, OWN, TRUE = "network", "filled box", "frozen own mask", "frozen true mask"
+TRACKERS = NETWORK, BOX, OWN, TRUE = "network", "filled box", "frozen own mask", "frozen true mask"
 
 
 @dataclass(frozen=True)
@@ -44,76 +41,71 @@ class Tracks:
     """Held-out videos at the last phase's size, rendered once."""
 
     def __init__(self, settings: Settings) -> None:
-        looks = {"random": [f"random-{RESERVED + number}" for number in range(LOOKS_SCORED)], "named": LOOKS}
-        self._videos = {
-            name: [
-                _video(look, n, settings.size) for n, look in enumerate(follow(some, "rendering videos to score on,"))
-            ]
-            for name, some in looks.items()
-        }
+        groups = {"random": [f"random-{RESERVED + number}" for number in range(LOOKS_SCORED)], "named": LOOKS}
+        self._videos: dict[str, list[Video]] = {}
+        for name, looks in groups.items():
+            numbered = enumerate(follow(looks, "rendering videos to score on,"))
+            self._videos[name] = [_video(look, number, settings.size) for number, look in numbered]
 
     def scores(self, network: nn.Module) -> dict[str, Any]:
-        """Return the mean IoU (0..1) by group of looks, tracker and age in frames; and the number of objects."""
+        """Return the mean IoU (0..1) by group of looks, tracker and frame, and the number of objects."""
         return {name: iou_by_age(network, videos) for name, videos in self._videos.items()}
 
     def summary(self, scores: Mapping[str, Any]) -> str:
-        """Write each tracker's IoU in the first frame, and its mean over the later ones."""
-        by_look = []
-        for group, found in scores.items():
-            each = [f"{who} {found[who][0]:.3f} {mean_known(np.asarray(found[who][1:], float)):.3f}" for who in SHOWN]
-            by_look.append(f"{group} looks " + ", ".join(each))
-        return "IoU in the first frame, later: " + "; ".join(by_look)
+        """Return each tracker's IoU in the first frame and its mean over later frames as text."""
+        texts = []
+        for group, record in scores.items():
+            later = {name: mean_known(np.asarray(record[name][1:], float)) for name in TRACKERS}
+            texts.append(f"{group} looks " + ", ".join(f"{t} {record[t][0]:.3f} {later[t]:.3f}" for t in TRACKERS))
+        return "IoU in the first frame, later: " + "; ".join(texts)
 
 
 def iou_by_age(network: nn.Module, videos: list[Video]) -> dict[str, Any]:
-    """Return the mean IoU of each tracker over all objects, in each frame, and how many objects each mean is of."""
+    """Return the mean IoU of each tracker over all objects, by frame, and the number of objects."""
     device, training = next(network.parameters()).device, network.training
     network.eval()
-    found: dict[str, list[np.ndarray]] = {who: [] for who in SHOWN}
+    values: dict[str, list[np.ndarray]] = {name: [] for name in TRACKERS}
     for video in videos:
-        boxes = Prompts("first")(class_boxes(video.label, OBJECTS + 1), size=_size(video.label))
+        H, W = video.label.shape[-2:]
+        boxes = Prompts("first")(class_boxes(video.label, OBJECTS + 1), size=(H, W))
         with torch.no_grad():
             answer = network(video.clip.to(device), boxes.to(device)).argmax(2).cpu()
         own, truth = one_hot(answer), one_hot(video.label)  # (T, N, H, W)
-        still = {OWN: own[:1].expand_as(own), TRUE: truth[:1].expand_as(truth), BOX: filled(boxes, video.label)}
-        shows = truth.any((2, 3))  # (T, N)
-        seen = (shows & shows[:1]).numpy()
-        for who, masks in {NETWORK: own, **still}.items():
-            found[who].append(np.where(seen, iou(masks, truth).numpy(), np.nan))
+        static = {OWN: own[:1].expand_as(own), TRUE: truth[:1].expand_as(truth), BOX: filled(boxes, video.label)}
+        visible = truth.any((2, 3))  # (T, N)
+        counted = (visible & visible[:1]).numpy()
+        for name, masks in {NETWORK: own, **static}.items():
+            values[name].append(np.where(counted, iou(masks, truth).numpy(), np.nan))
     network.train(training)
-    by_age = {who: np.concatenate(values, axis=1) for who, values in found.items()}  # (T, objects)
+    by_age = {name: np.concatenate(rows, axis=1) for name, rows in values.items()}  # (T, objects)
     counts = (~np.isnan(by_age[NETWORK])).sum(1).tolist()
-    return {who: [*map(mean_known, rows)] for who, rows in by_age.items()} | {"objects": counts}
+    return {name: [*map(mean_known, rows)] for name, rows in by_age.items()} | {"objects": counts}
 
 
 def one_hot(label: Tensor) -> Tensor:
-    """(1, T, H, W) -> (T, N, H, W) bool, of the objects 1..N."""
+    """Convert labels (1, T, H, W) to masks (T, N, H, W) of the objects 1..N."""
     return torch.stack([label[0] == number for number in range(1, OBJECTS + 1)], 1)
 
 
 def filled(boxes: Tensor, label: Tensor) -> Tensor:
-    """Return the area (T, N, H, W) of first boxes (1, T, N, 4), in every frame; pixels count whose centre is within."""
+    """Return masks (T, N, H, W) of the first frame's boxes (1, T, N, 4); pixels with their centre inside count."""
     _, T, H, W = label.shape
     x0, y0, x1, y1 = (side[:, None, None] for side in boxes[0, 0].unbind(-1))  # (N, 1, 1)
     y, x = torch.arange(H)[:, None] + 0.5, torch.arange(W)[None] + 0.5
-    inside = (x > x0) & (x < x1) & (y > y0) & (y < y1)  # (N, H, W); False where a box is NaN
+    inside = (x > x0) & (x < x1) & (y > y0) & (y < y1)  # (N, H, W); False for a NaN box
     return inside.expand(T, *inside.shape)
 
 
 def iou(one: Tensor, other: Tensor) -> Tensor:
-    """(..., H, W) bool -> (...): the overlap over the union; 0 where both are empty."""
+    """Return intersection over union (...) of masks (..., H, W); 0 if both are empty."""
     both, either = (one & other).sum((-2, -1)), (one | other).sum((-2, -1))
     return both / either.clamp_min(1)
 
 
 def _video(look: str, number: int, size: tuple[int, int]) -> Video:
-    """Render a video whose kind of objects follows from its number."""
+    """Render a video; its number selects the kind of objects."""
     spec = SampleSpec(frames=AGES, interval=INTERVAL, targets_of="all")
     things, ids = KINDS[number % len(KINDS)]
     (item,) = held_out(look, number, size=size, spec=spec, count=1, how=Filming(1 / INTERVAL, things, ids))
-    tensors = to_tensors(item.images, {"label": chosen(item.targets["label"], OBJECTS)})
+    tensors = to_tensors(item.images, {"label": renumbered(item.targets["label"], OBJECTS)})
     return Video(tensors["image"][None].float() / 255, tensors["label"][None].long())
-
-
-def _size(label: Tensor) -> tuple[int, int]:
-    return label.shape[-2], label.shape[-1]

@@ -1,7 +1,5 @@
 """Pre-train a bundle's network on rendered scenes; a second run resumes the first."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections import deque
@@ -36,20 +34,20 @@ from shared_components.weights.pretraining.stream import ANY, RESERVED, batches,
 from shared_components.weights.pretraining.tracks import Tracks
 
 LOGGED = 50  # steps between two losses in the log
-WINDOW = 50  # steps that the speed is averaged over
-RANDOM_LOOKS, SAMPLES = 12, 2  # looks to score on, and rendered frames of each
+WINDOW = 50  # number of steps to average the speed over
+RANDOM_LOOKS, SAMPLES = 12, 2  # looks to score on, and frames per look
 
 
 class Pace:
-    """Reports steps with the speed of the last ones and the time left."""
+    """Reports steps with the current speed and the time left."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._times: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # seconds of a step, its pixels
+        self._times: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # seconds and pixels of each step
         self._last = time.monotonic()
 
     def step(self, done: int, loss: float) -> None:
-        """Report a step that has just ended, `done` being its number from 1."""
+        """Report step number `done`, from 1, which has just ended."""
         now = time.monotonic()
         phase = self._settings.phase_of(done - 1)
         self._times.append((now - self._last, phase.height * phase.width))
@@ -63,11 +61,10 @@ class Pace:
 
     @property
     def pictures_per_second(self) -> float:
-        """Of the last steps."""
         return self._settings.batch * len(self._times) / max(sum(seconds for seconds, _ in self._times), 1e-9)
 
     def _seconds_left(self, done: int) -> float:
-        """Estimate by pixels: a later phase's steps take longer."""
+        """Estimate by pixels, since steps of later phases take longer."""
         pixels, first = 0, 0
         for phase in self._settings.phases:
             pixels += phase.height * phase.width * max(0, first + phase.steps - max(done, first))
@@ -76,10 +73,7 @@ class Pace:
 
 
 class Checks:
-    """Held-out frames by group: of reserved looks of each drawn family, of the settings' own, and of named ones.
-
-    They are rendered once, at the last phase's size.
-    """
+    """Held-out frames by group of looks, rendered once at the last phase's size."""
 
     def __init__(self, task: Task, settings: Settings) -> None:
         groups = {**look_groups(settings.looks), "named": LOOKS}
@@ -87,23 +81,22 @@ class Checks:
         self._items = {name: _render(looks, task, settings) for name, looks in groups.items()}
 
     def scores(self, network: nn.Module) -> dict[str, Scores]:
-        """Score a network on each group, in float32 and without slow metrics."""
+        """Score a network on each group, in float32, without slow metrics."""
         return {
             name: score_batches(network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH)))
             for name, items in self._items.items()
         }
 
     def summary(self, scores: dict[str, Any]) -> str:
-        """Write each group's mean of the first metric."""
+        """Return each group's mean of the first metric as text."""
         metric = self._task.metrics[0]
-        means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
-        return f"{metric.label}: " + ", ".join(
-            f"{name} looks {metric.with_unit(value)}" for name, value in means.items() if value is not None
-        )
+        means = {name: (record.get(metric.name) or {}).get("mean") for name, record in scores.items()}
+        texts = (f"{name} looks {metric.with_unit(value)}" for name, value in means.items() if value is not None)
+        return f"{metric.label}: {', '.join(texts)}"
 
 
 def look_groups(looks: Sequence[str]) -> dict[str, Sequence[str]]:
-    """Return looks to score on by group: reserved ones of each family that is drawn, and "trained" for the others."""
+    """Return looks to score on by group: reserved looks for each random family, and "trained" for other looks."""
     drawn = [look for look in dict.fromkeys(looks or (ANY,)) if look.endswith("-*")]
     groups: dict[str, Sequence[str]] = {
         look[:-2]: [numbered(look, RESERVED + number) for number in range(RANDOM_LOOKS)] for look in drawn
@@ -113,23 +106,23 @@ def look_groups(looks: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
-    found = []
+    items = []
     for number, look in enumerate(follow(looks, "rendering looks to score on,")):
-        found += held_out(look, number, size=settings.size, spec=task.spec, count=SAMPLES)
-    return found
+        items += held_out(look, number, size=settings.size, spec=task.spec, count=SAMPLES)
+    return items
 
 
 def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
     for start in range(0, len(items), BATCH):
-        some = list(items[start : start + BATCH])
-        yield collate([to_tensors(item.images, {}) for item in some]), some
+        batch = list(items[start : start + BATCH])
+        yield collate([to_tensors(item.images, {}) for item in batch]), batch
 
 
 class Pretraining:
-    """One pre-training.
+    """A pre-training with its folder, log and scores; a wrong setting raises ValueError.
 
-    `start` is ``random``, ``rendered`` or a path; `command` is recorded. There are `save_every` steps between two
-    states and `check_every` between two scores; `workers` processes render ahead. ValueError for a wrong setting.
+    `start` is ``random``, ``rendered`` or a path. A state is saved every `save_every` steps, scores are computed every
+    `check_every` steps, and `workers` processes render ahead.
     """
 
     def __init__(
@@ -159,50 +152,45 @@ class Pretraining:
         self._losses: list[float] = []  # since the last line of the log
 
     def run(self) -> bool:
-        """Train until the last step, beginning from the folder's state; return False if interrupted before.
+        """Train until the last step, or resume from the folder's state; return False if interrupted.
 
-        Raises:
-            ValueError: The folder holds another training, or the loss is not finite; the last saved state remains.
+        Raise ValueError if the folder contains another training, or if the loss is not finite; the last state remains.
         """
-        with self.folder.alone(), _interruptions() as signals, self._board, listening(self._board.hear):
+        with self.folder.locked(), _interruptions() as signals, self._board, listening(self._board.hear):
             return self._run(signals)
 
     def _run(self, signals: list[int]) -> bool:
         self._restore()
         if self.done == self.settings.steps:
-            self._board.say(f"{self.folder.path}: {counted(self.done, 'step')} done, which are all")
+            self._board.say(f"{self.folder.path}: all {counted(self.done, 'step')} are done")
             return True
         if self.done:
-            self._board.say(f"{self.folder.path}: goes on after step {self.done}")
+            self._board.say(f"{self.folder.path}: continues after step {self.done}")
         self._began = time.monotonic() - self.seconds
-        self._checks = self._made_checks()
+        self._checks = self._make_checks()
         if not self.done:
             self._save()
         self._train(signals)
         return self.done == self.settings.steps
 
-    def _made_checks(self) -> Checks | Tracks | None:
-        """Render what is scored; None where the image encoder alone learns, by a layer that is not kept."""
+    def _make_checks(self) -> Checks | Tracks | None:
+        """Render the data to score on; None if only the image encoder trains, with a layer that is dropped."""
         if self.objects is None:
             return Checks(self.task, self.settings)
         return Tracks(self.settings) if self.objects else None
 
     def _restore(self) -> None:
-        if (found := self.folder.load()) is not None:
-            tensors, values = found
+        if (state := self.folder.load()) is not None:
+            tensors, values = state
             self.learner.restore(tensors)
             self.done, self.seconds, self._losses = values["step"], values["seconds"], values["losses"]
             self.scores, self._saved = self.folder.last_scores(), self.done
 
     def _train(self, signals: list[int]) -> None:
         stream = batches(
-            self.settings,
-            self.spec,
-            begin=self.done,
-            workers=self.workers,
-            objects=self.objects,
+            self.settings, self.spec, begin=self.done, workers=self.workers, objects=self.objects,
             device=self.learner.device,
-        )
+        )  # fmt: skip
         self._pace.pause()
         for batch in stream:
             self._losses.append(self._step(batch))
@@ -223,20 +211,18 @@ class Pretraining:
             return self.learner.step(self.done, batch)
         except FloatingPointError as error:
             raise ValueError(
-                f"{error}; {self.folder.path} keeps the weights of step {self._saved}: begin again in another folder "
-                "with a lower --learning-rate"
+                f"{error}; {self.folder.path} keeps the weights of step {self._saved}: start again with another --out "
+                "and a lower --learning-rate"
             ) from error
 
     def _log(self) -> None:
-        self.folder.log(
-            {
-                "step": self.done,
-                "loss": sum(self._losses) / len(self._losses),
-                "learning_rate": self.settings.rate(self.done - 1),
-                "pictures_per_second": round(self._pace.pictures_per_second, 2),
-                "seconds": round(time.monotonic() - self._began, 1),
-            }
-        )
+        self.folder.log({
+            "step": self.done,
+            "loss": sum(self._losses) / len(self._losses),
+            "learning_rate": self.settings.rate(self.done - 1),
+            "pictures_per_second": round(self._pace.pictures_per_second, 2),
+            "seconds": round(time.monotonic() - self._began, 1),
+        })  # fmt: skip
         self._losses.clear()
 
     def _check(self) -> None:
@@ -247,11 +233,10 @@ class Pretraining:
         self._pace.pause()
 
     def _save(self) -> None:
-        """Write the model, then the state: a kill between the two only repeats the steps since the last state."""
+        """Write the model, then the state; after a kill between both, a resume repeats the steps since the state."""
         self.seconds = time.monotonic() - self._began
         if self.done:
-            weights = self.learner.average.state_dict()
-            self.folder.save_model(weights, self._notes(), self._facts())
+            self.folder.save_model(self.learner.average.state_dict(), self._notes(), self._facts())
         values = {"step": self.done, "seconds": self.seconds, "losses": self._losses}
         self.folder.save(self.learner.tensors(), values)
         self._saved = self.done
@@ -260,7 +245,7 @@ class Pretraining:
     def _notes(self) -> dict[str, str]:
         settings = self.settings
         notes = checkpoint_header(settings.bundle, "pretrain", self.task, self.numbers, size=settings.size)
-        seen = add_seen_videos(self.learner.began.get("seen", ""), ())  # rendered frames add none
+        seen = add_seen_videos(self.learner.began.get("seen", ""), ())  # rendered frames add no videos
         return notes | seen | {"steps": f"{self.done} of {settings.steps}"}
 
     def _facts(self) -> dict[str, Any]:
@@ -289,7 +274,7 @@ class Pretraining:
 
 @contextmanager
 def _interruptions() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM, so that a step is finished and its state saved; a second one ends at once."""
+    """Collect Ctrl-C and SIGTERM, so that the step ends and its state is saved; a second signal ends at once."""
     signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Results by hand, and a comparison so small that it runs in a test."""
+"""Results by hand, pictures, tiny sites and plans of comparisons."""
 
 import argparse
 from dataclasses import replace
@@ -11,7 +11,8 @@ import pytest
 from shared_components.commands import compare
 from shared_components.core.card import Card
 from shared_components.experiments.comparison.pictures import TESTED
-from shared_components.experiments.comparison.plan import Run, Variant
+from shared_components.experiments.comparison.plan import Run, Variant, at_scale, resolved, scale_of
+from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.records import Run as Records
 from shared_components.scenes.site import write_site
@@ -56,12 +57,12 @@ def texts(table):
 
 
 def marks(table):
-    """What each cell of a table is marked as."""
+    """Return the mark of each cell of a table."""
     return [[table.marks.get((i, j), "") for j in range(len(row))] for i, row in enumerate(table.rows)]
 
 
 def tasks(cards):
-    """What run.json says of the sites' tasks."""
+    """Return the tasks of the sites as in run.json."""
     return {
         "cards": {site: card.to_json() for site, card in cards.items()},
         "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()},
@@ -89,7 +90,7 @@ def mixed(label, seed, dice, rmse):
 
 @pytest.fixture
 def two_tasks():
-    """Two rows over two tasks; the one with the better masks has the worse depth."""
+    """Two rows over two tasks; the row with better masks has worse depth."""
     rows = mixed("FedAvg", 1, (0.5, 0.3), 4.0), mixed("PFedSIS", 1, (0.8, 0.6), 6.0)
     return Comparison("A title", "scores", (), (*SITES, "c"), rows)
 
@@ -109,7 +110,7 @@ def illustrated(folder, count, *, samples=2, rounds=4):
 
     Method number i has 0.02 i + 0.1 at site a and half of it at b, in round r its (r + 1) / rounds.
     """
-    found = []
+    outcome = []
     for number in range(count):
         dice = 0.02 * number + 0.1
         one = result(f"Method {number}", 1, (dice, dice / 2), bytes_up=1e6 * number, bytes_down=1e6)
@@ -124,8 +125,8 @@ def illustrated(folder, count, *, samples=2, rounds=4):
             for site, v in zip(SITES, (dice, dice / 2), strict=True)
         }
         records = Records(here, {"rounds": rounds, **one.info}, SITES, rows, {}, {})
-        found.append(replace(one, folder=here, records=records))
-    return Comparison("Many methods", "scores", (), SITES, tuple(found))
+        outcome.append(replace(one, folder=here, records=records))
+    return Comparison("Many methods", "scores", (), SITES, tuple(outcome))
 
 
 def picture_record(folder, sample, value, *, shade=0, names=("frame", "truth", "prediction"), scale=None):
@@ -139,3 +140,33 @@ def picture_record(folder, sample, value, *, shade=0, names=("frame", "truth", "
     return {
         "sample": sample, "value": value, "files": files, "legend": legend, "scale": scale, "hatched": False
     }  # fmt: skip
+
+
+PLANNED = ("--preset", "fl-endovit-table6-triplets", "--scale", "quick", "--seeds", "7,")
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """Return a function that plans a comparison without sites, and returns its preset and runs."""
+    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
+
+    def plan_runs(*words):
+        args = parsed(*PLANNED, *words, "--out", str(tmp_path / "out"))
+        preset = compare.chosen(args)
+        return preset, compare.planned(args, preset)
+
+    return plan_runs
+
+
+def runs_of(name, scale="paper"):
+    """Return a preset's runs as a comparison plans them, without sites."""
+    preset = PRESETS[name]
+    sizes = scale_of(scale, preset)
+    rows = at_scale(preset, sizes).variants
+    return [resolved(Run(row, 1, sizes.rounds, sizes.training, {})) for row in rows]
+
+
+def tiny_site(folder, seed, **changes):
+    """Write a site of small frames and return its site.yaml as text."""
+    usual = {"look": "rose", "videos": {"train": 1, "validation": 1, "test": 1}, "frames_per_video": 2}
+    return str(write_site(folder, seed=seed, **{**usual, "height": 64, "width": 64, **changes}))

@@ -1,5 +1,6 @@
 """The command on real runs: killed and resumed, on sites of two tasks, and with the server's own frames."""
 
+import csv
 import json
 import signal
 import subprocess
@@ -36,8 +37,8 @@ def scores(out):
     return [line.rpartition(",")[0] for line in (out / "scores.csv").read_text().splitlines()]
 
 
-def test_all_forms_are_written_and_every_run_holds_its_origin(straight):
-    for name in ("summary.csv", "scores.csv", "costs.csv", "tables.md", "tables.tex", "index.html"):
+def test_all_files_are_written_and_a_second_call_runs_nothing_again(straight, capsys):
+    for name in ("summary.csv", "scores.csv", "costs.csv", "index.html"):
         assert (straight / name).stat().st_size > 200
     folders = list(straight.glob("runs/*/[0-9]*/scores.json"))
     assert len(folders) == 2
@@ -46,10 +47,7 @@ def test_all_forms_are_written_and_every_run_holds_its_origin(straight):
         assert (file.parent / "site-1" / "best.safetensors").is_file()
         assert not list(file.parent.glob("*/round-*"))
         assert len(list(file.parent.glob("site-*/tested/*.webp"))) == 3 * 3 * 3
-    assert "| Local only |" in (straight / "tables.md").read_text()
-
-
-def test_a_second_call_runs_nothing_again(straight, capsys):
+    assert "<td>Local only</td>" in (straight / "index.html").read_text()
     before = sorted(straight.glob("runs/*/*"))
     assert main(command(straight, "local", "fedavg")) == 0
     assert "2 of 2 runs done already" in capsys.readouterr().out
@@ -73,11 +71,11 @@ def start_and_signal(out, number, *methods):
 
 
 def test_an_interrupted_comparison_goes_on_to_the_same_numbers(straight, tmp_path):
-    """Ctrl-C: no child is left, the tables say what there is, the same command ends it."""
-    status, said = start_and_signal(tmp_path, signal.SIGINT, "local", "fedavg")
-    assert status == 130 and "the same command goes on" in said
+    """Ctrl-C: no child is left, the page lists missing runs, the same command ends it."""
+    status, text = start_and_signal(tmp_path, signal.SIGINT, "local", "fedavg")
+    assert status == 130 and "the same command goes on" in text
     assert not list(tmp_path.glob("runs/*/[0-9]*/scores.json"))
-    assert "FedAvg: not done yet" in (tmp_path / "tables.md").read_text()
+    assert "FedAvg: not done yet" in (tmp_path / "index.html").read_text()
     assert main(command(tmp_path, "local", "fedavg")) == 0
     assert scores(tmp_path) == scores(straight)
     assert all(len(list(run.glob("[0-9]*"))) == 1 for run in tmp_path.glob("runs/*"))
@@ -98,9 +96,9 @@ def test_a_method_that_refuses_these_sites_is_a_dash_and_the_rest_goes_on(straig
         (tmp_path / "sites" / name).symlink_to(straight / "sites" / "quick" / name)
     out = tmp_path / "out"
     assert main([*command(out, "krum", "local"), "--sites", str(tmp_path / "sites")]) == 1
-    said = capsys.readouterr().out
-    assert "Krum, seed 1: refused: krum needs at least 3 sites" in said
-    assert "| Krum | – | – | – | – |" in said and "Local only, seed 1: done" in said
+    text = capsys.readouterr().out
+    assert "Krum, seed 1: refused: krum needs at least 3 sites" in text
+    assert "| Krum | – | – | – | – |" in text and "Local only, seed 1: done" in text
 
 
 OF_TWO_TASKS = {  # name: (look, layout, task)
@@ -135,10 +133,10 @@ def test_the_outsiders_depth_is_that_of_the_depth_sites_model(two_tasks_compared
         assert "dice" in scores["sites"]["a"] and "rmse" in scores["sites"]["c"]
         assert "dice" not in scores["sites"]["c"] and scores["held_out"]["rmse"]["mean"] > 0
         assert list((file.parent / "server" / "tested").glob("*-prediction.webp"))
-    text = (two_tasks_compared / "tables.md").read_text()
-    for title in ("Segmentation: shaft, wrist, clasper (a, b): Dice", "Depth (c): RMSE (mm), lower is better"):
-        table = text.partition(title)[2].split("\n\n")[1]
-        assert "| MaT-FL |" in table and "| FedAvg+Cluster |" in table
+    with (two_tasks_compared / "summary.csv").open() as file:
+        averages = {(r["label"], r["task"], r["metric"]) for r in csv.DictReader(file) if r["site"] == "average"}
+    for task, metric in (("Segmentation: shaft, wrist, clasper", "dice"), ("Depth", "rmse")):
+        assert {("MaT-FL", task, metric), ("FedAvg+Cluster", task, metric)} <= averages
 
 
 NETWORK = {"bundle": "fedst", "network": {"temporal": False, "text": "none"}}
@@ -193,19 +191,15 @@ def test_a_mixing_row_trains_on_the_servers_frames_at_its_sites_with_its_own_net
     assert costs["parameters_site"] == 336_924  # of 5,166,180 at full width, see test_pvt_fpn_clips.py
 
 
-def test_the_site_outside_is_scored_by_whole_instruments_and_shown_with_all_metrics(fedst_compared):
+def test_the_site_outside_is_scored_by_whole_instruments_and_shown_by_the_same_command(
+    fedst_compared, capsys, monkeypatch
+):
     for row in ("clips", "mixed"):
         held_out = read(fedst_compared, row, "scores.json")["held_out"]
         assert held_out["merged"] == ["background", "shaft", "wrist", "clasper"]
         assert set(held_out["dice"]) == {"instrument", "mean"} and 0 <= held_out["dice"]["mean"] <= 1
-    first = (fedst_compared / "tables.md").read_text().split("\n\n")[:2]
-    assert first[0].endswith("out of federation**")
-    assert first[1].startswith("| Method | Dice (%) | IoU (%) |") and "| Mixed | " in first[1]
-
-
-def test_the_same_command_runs_nothing_again(fedst_compared, capsys):
-    preset = replace(presets.PRESETS["fedst-table8"], variants=ROWS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(presets.PRESETS, "tiny", preset)
-        assert main(["compare", "--preset", "tiny", *ONE_ROUND, "--out", str(fedst_compared)]) == 0
-    assert "2 of 2 runs done already" in capsys.readouterr().out
+    monkeypatch.setitem(presets.PRESETS, "tiny", replace(presets.PRESETS["fedst-table8"], variants=ROWS))
+    assert main(["compare", "--preset", "tiny", *ONE_ROUND, "--out", str(fedst_compared)]) == 0
+    text = capsys.readouterr().out
+    assert "2 of 2 runs done already" in text and "out of federation**" in text
+    assert "| Method | Dice (%) | IoU (%) |" in text and "| Mixed | " in text

@@ -1,4 +1,4 @@
-"""FedST's tables and figures as presets, and what a row may differ in beside method and arguments."""
+"""FedST's tables and figures as presets, and rows that differ in network, data or length."""
 
 import functools
 import hashlib
@@ -28,25 +28,19 @@ from shared_components.experiments.comparison.sites import changed_sites, server
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, weightless
 from shared_components.networks.parts import inside, parts_of
-from shared_components.scenes.site import write_site
 from tests.experiments.comparison import conftest
+from tests.experiments.comparison.conftest import runs_of, tiny_site
 
 FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}
 PARTS = ("background", "shaft", "wrist", "clasper")
 TINY_SCALE = replace(SCALES["quick"], frames_per_video=2, height=64, width=64)
 
 
-def rows_of(name, scale="paper"):
-    """Return a preset's rows as a comparison plans them, without sites."""
-    found = plan.scale_of(scale, PRESETS[name])
-    return [resolved(Run(row, 1, found.rounds, found.training, {})) for row in PRESETS[name].variants]
-
-
 def labels(name):
-    return [row.variant.label for row in rows_of(name)]
+    return [row.variant.label for row in runs_of(name)]
 
 
-def test_presets_have_the_rows_of_the_papers_tables():
+def test_presets_have_the_rows_and_ticks_of_the_papers_tables():
     methods = ["Local Train", "Upper bound", "FedLD", "FedDP", "FedAvg", "FedRep", "FedAS", "FedST"]
     assert all(labels(f"fedst-table{number}") == methods for number in (2, 3, 8))
     assert labels("fedst-table6") == ["Norm", "Key", "Value", "Key&Value", "Ours (Query)"]
@@ -58,35 +52,28 @@ def test_presets_have_the_rows_of_the_papers_tables():
     figure7 = labels("fedst-figure7")
     assert figure7[:4] == ["Local Train", "Local Train + synthetic", "Upper bound", "Upper bound + synthetic"]
     assert figure7[-2:] == ["FedST w/o SERQ", "FedST"] and len(figure7) == 16
-
-
-def test_the_ablations_tick_what_the_paper_ticks():
     ticks = {n: [tuple(map(int, row.ticks)) for row in FEDST[f"fedst-table{n}"].variants] for n in (4, 5)}
     assert ticks[4] == [
         (0, 0, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 0), (0, 0, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1),
     ]  # fmt: skip
     assert ticks[5] == [(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 1, 0), (1, 0, 0)]
-
-
-def test_ticks_are_what_a_rows_network_and_method_have():
-    for row in rows_of("fedst-table4"):
+    for row in runs_of("fedst-table4"):
         network, method = row.open_bundle().network, load_method(row.variant.method, **row.variant.arguments)
         temporal, prompt, selection, serq = row.variant.ticks
         texts = {(False, False): "none", (True, False): "prompt", (True, True): "selection"}
         assert (network["temporal"], network["text"]) == (temporal, texts[prompt, selection])
         assert (method.server.update is not None) == serq == row.variant.needs_server
         assert row.clip == ((4, 0.2) if temporal else (1, 0.0))
-
-
-def test_what_table_5_ticks_is_what_stays_at_home():
-    for row in rows_of("fedst-table5"):
+    for row in runs_of("fedst-table5"):
         network = weightless(row.open_bundle().network)
         partition = partition_network(network, load_method("fedst", **row.variant.arguments).partition)
         local = {piece.tensor for piece in partition if piece.role is Role.LOCAL}
         parts = parts_of(network)
-        of_each = [parts["queries"], parts["temporal_queries"], parts["decoder"]]
-        held = [all(inside(name, modules) <= (name in local) for name in network.state_dict()) for modules in of_each]
-        assert held == list(row.variant.ticks)
+        personal = [
+            all(inside(name, parts[part]) <= (name in local) for name in network.state_dict())
+            for part in ("queries", "temporal_queries", "decoder")
+        ]
+        assert personal == list(row.variant.ticks)
 
 
 @functools.cache
@@ -97,21 +84,19 @@ def shapes_of(definition):
 @pytest.mark.parametrize("name", FEDST)
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_every_row_can_be_and_its_method_works_on_its_network(name, scale):
-    for row in rows_of(name, scale):
+    for row in runs_of(name, scale):
         row.check()
         bundle = row.open_bundle()
         task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
-        method, network = (
-            load_method(row.variant.method, **row.variant.arguments),
-            shapes_of(json.dumps(bundle.network)),
-        )
+        method = load_method(row.variant.method, **row.variant.arguments)
+        network = shapes_of(json.dumps(bundle.network))
         check_network(network, method, task)
         assert partition_network(network, method.partition)
 
 
 def test_baselines_have_the_networks_19_71_megabytes_of_the_paper():
     for name in ("FedAvg", "FedLD", "FedDP", "FedRep"):
-        (row,) = [row for row in rows_of("fedst-table9") if row.variant.label == name]
+        (row,) = [row for row in runs_of("fedst-table9") if row.variant.label == name]
         numbers = sum(p.numel() for p in weightless(row.open_bundle().network, out_channels=4).parameters())
         assert round(4 * numbers / 2**20, 2) == 19.71
 
@@ -120,7 +105,7 @@ def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
     own = load_bundle("fedst")
     assert presets.FEDST_ROUNDS == own.training.rounds
     for name in FEDST:
-        for row in rows_of(name):
+        for row in runs_of(name):
             training, numbers = row.settings(), row.open_bundle().tasks["segmentation"]
             as_long = {"seed": 0, "iterations": 1, "rounds": 1}
             assert replace(training, **as_long) == replace(own.training, **as_long)
@@ -129,7 +114,7 @@ def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
 
 
 def test_fedas_says_itself_that_it_cannot_have_the_others_network():
-    row = Variant("FedAS", "fedas", **presets.ALONE)
+    row = Variant("FedAS", "fedas", **presets.SINGLE_FRAMES)
     bundle = Run(row, 1, 1, {}, {}).open_bundle()
     task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
     with pytest.raises(ValueError, match="fedas needs a network with a shared and a personal path"):
@@ -140,24 +125,20 @@ def test_fedas_says_itself_that_it_cannot_have_the_others_network():
 def test_the_papers_communication_frequencies_come_out_and_else_the_nearest_divisors():
     """36 steps by 1.2, 6, 24 and 60; 24 lies between 18 (a ratio of 1.33) and 36 (of 1.5)."""
     of_paper = [(3000, 10), (600, 50), (300, 100), (150, 200), (60, 500)]
-    assert [plan.apportioned(300, 100, share) for share in (0.1, 0.5, 1.0, 2.0, 5.0)] == of_paper
-    assert [plan.apportioned(3, 12, s) for s in (0.1, 0.5, 2.0, 5.0)] == [(36, 1), (6, 6), (2, 18), (1, 36)]
-    assert plan.apportioned(1, 1, 0.1) == plan.apportioned(1, 1, 5.0) == (1, 1)
+    assert [plan.rounds_and_iterations(300, 100, share) for share in (0.1, 0.5, 1.0, 2.0, 5.0)] == of_paper
+    assert [plan.rounds_and_iterations(3, 12, s) for s in (0.1, 0.5, 2.0, 5.0)] == [(36, 1), (6, 6), (2, 18), (1, 36)]
+    assert plan.rounds_and_iterations(1, 1, 0.1) == plan.rounds_and_iterations(1, 1, 5.0) == (1, 1)
 
 
-def test_the_server_has_as_many_batches_as_the_sites_have_iterations():
+def test_the_server_has_the_sites_iterations_and_clips_indicator_its_vectors_width():
     paper, quick = (
-        {row.variant.label: row.variant.arguments for row in rows_of("fedst-table4", scale)}
+        {row.variant.label: row.variant.arguments for row in runs_of("fedst-table4", scale)}
         for scale in ("paper", "quick")
     )
     assert paper["FedST"] == {"batches": 100} and paper["FedDP"] == {}
     assert quick["TS + SERQ"] == {"batches": 12} and quick["TS"] == {"synthetic": "none"}
     for row in with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}}).variants:
-        told = resolved(Run(row, 1, 300, presets.FEDST_TRAINING, {})).variant
-        assert told.arguments == {"batches": 7}
-
-
-def test_clips_indicator_is_as_wide_as_its_vector():
+        assert resolved(Run(row, 1, 300, presets.FEDST_TRAINING, {})).variant.arguments == {"batches": 7}
     preset = with_arguments(FEDST["fedst-table7"], {"fedst": {"text_encoder": "clip"}})
     rows = [resolved(Run(row, 1, 1, {}, {})) for row in preset.variants]
     widths = {row.variant.arguments["text_encoder"]: row.open_bundle().network["indicator"] for row in rows}
@@ -188,7 +169,7 @@ def test_names_of_earlier_comparisons_stay(site, arguments):
     assert run_of(site, Variant("A row", "fedprox", arguments, bundle="pvt_fpn")).name.endswith(digest)
 
 
-def test_whatever_a_row_differs_in_is_part_of_its_name_and_of_its_job(site):
+def test_all_differences_of_a_row_are_part_of_its_name_and_of_its_job(site):
     plain = Variant("A", "fedavg", bundle="fedst")
     changes = [
         {"bundle": "pvt_fpn"}, {"network": {"temporal": False}}, {"network": {"text": "none"}},
@@ -209,18 +190,18 @@ def test_whatever_a_row_differs_in_is_part_of_its_name_and_of_its_job(site):
 def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
     source = "shared_components.experiments.comparison.plan.source_of"
     monkeypatch.setattr(source, lambda start, bundle, file=None: (tmp_path / bundle, f"weights of {bundle}"))
-    rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
+    rows = [replace(row, start="rendered") for row in runs_of("fedst-table9")]
     assert [row.start_hash for row in rows] == [f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)]
     assert {row.job()["training"]["start"] for row in rows} == {"rendered"}
 
 
 def test_wrong_values_of_a_row_are_refused_before_anything_runs():
-    for change, said in (
+    for change, message in (
         ({"bundle": "fedts"}, "bundle 'fedts' does not exist"), ({"network": {"temporl": False}}, "temporl"),
         ({"tasks": {"segmentation": {"dise": 1.0}}}, "dise"), ({"tasks": {"depth": {}}}, "does not learn 'depth'"),
         ({"training": {"iteration": 1}}, "iteration"), ({"arguments": {"personal": "queries"}}, "personal"),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             Run(replace(Variant("A", "fedst"), **change), 1, 1, {}, {}).check()
 
 
@@ -230,11 +211,9 @@ def parsed(*words):
 
 def three(folder):
     """Return the folder of two tiny sites that can give clips."""
+    clips = {"frames_per_video": 1, "clip": 4, "interval": 0.2, "layout": "sar_rarp50"}
     for number, name in enumerate("ab"):
-        write_site(
-            folder / "sites" / name, look="rose", seed=number, videos={"train": 1, "validation": 1, "test": 1},
-            frames_per_video=1, height=64, width=64, clip=4, interval=0.2, layout="sar_rarp50",
-        )  # fmt: skip
+        tiny_site(folder / "sites" / name, number, **clips)
     return folder / "sites"
 
 
@@ -293,26 +272,23 @@ def test_a_mixing_row_writes_a_site_that_adds_the_servers_frames(site, tmp_path)
     assert path == str(tmp_path / "run" / "sites" / "a" / "site.yaml") and mixed.root == plain.root.resolve()
     assert len(samples(mixed, "train")) == len(samples(plain, "train")) + 14
     assert samples(mixed, "test") == samples(replace(plain, root=mixed.root), "test")
-    with pytest.raises(FederationError, match=r"says 'also_trains_on' itself, and this row adds"):
+    with pytest.raises(FederationError, match=r"contains 'also_trains_on', but this row adds"):
         changed_sites(replace(run, sites={"a": path}), tmp_path / "again")
     server.write_text(yaml.safe_dump(yaml.safe_load(server.read_text()) | {"classes": "foreground"}))
     with pytest.raises(FederationError, match="cannot be read as 'parts'"):
         changed_sites(run, tmp_path / "run")
 
 
-def test_the_help_lists_every_preset(capsys):
+def test_without_the_servers_frames_the_methods_that_need_them_are_left_out(tmp_path, capsys):
     with pytest.raises(SystemExit):
         parsed("--help")
-    said = re.sub(r"\s", "", capsys.readouterr().out)  # lines break after hyphens
-    assert all(name in said for name in FEDST)
-
-
-def test_of_every_method_those_that_need_the_servers_frames_are_left_out_where_there_are_none(tmp_path):
+    text = re.sub(r"\s", "", capsys.readouterr().out)  # lines break after hyphens
+    assert all(name in text for name in FEDST)
     folder = str(three(tmp_path))
     words = ["--preset", "all", "--sites", folder]
     left = compare.chosen(parsed(*words))
     assert [v.method for v in left.variants] == [name for name in method_names() if name not in ("fedst", "surgfed")]
-    assert "without FedST, which uses frames of the server's own; name their site.yaml by --server" in left.remark
+    assert left.remark == "Without FedST: set --server to a site.yaml with the server's frames"
     whole = compare.chosen(parsed(*words, "--server", str(tmp_path / "site.yaml")))
     assert [v.method for v in whole.variants] == [name for name in method_names() if name != "surgfed"]
     assert whole.remark == ""

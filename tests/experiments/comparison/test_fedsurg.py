@@ -1,4 +1,4 @@
-"""FedSurg's two tasks: a row that begins where another ended, a site that trains in some rows, chance."""
+"""FedSurg's tasks: a row that starts from another row, a held-out site that trains, and chance."""
 
 import json
 from dataclasses import replace
@@ -45,7 +45,7 @@ def sites(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(sites, tmp_path_factory):
-    """Both rows, of which the second was carried out first."""
+    """Both rows; the second row was carried out first."""
     root = tmp_path_factory.mktemp("runs")
     first, tuned = (resolved(Run(row, 1, 1, TINY, {"centre-1": sites[0]}, sites[1])) for row in (FEDAVG, TUNED))
     carry_out(tuned, root)
@@ -56,14 +56,11 @@ def test_rows_of_task_2_begin_from_rows_of_task_1_and_train_everywhere():
     rows = {row.label: row for row in FEDSURG.variants}
     assert {row.after.label for row in rows.values() if row.after} <= set(rows)
     assert all(row.data.held_out_trains == (row.method == "local") == ("(2)" in row.label) for row in rows.values())
-    found = scale_of("small", FEDSURG)
+    sizes = scale_of("small", FEDSURG)
     for row in FEDSURG.variants:
-        run = resolved(Run(row, 1, found.rounds, found.training, {}))
+        run = resolved(Run(row, 1, sizes.rounds, sizes.training, {}))
         assert run.before is None or run.before == resolved(replace(run, variant=rows[row.after.label]))
     run.check()
-
-
-def test_a_row_is_read_again_with_the_one_that_it_begins_from():
     run = resolved(Run(TUNED, 1, 1, TINY, {}))
     assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
     assert TUNED.identity()["after"] == FEDAVG.identity() and "after" not in FEDAVG.identity()
@@ -90,7 +87,7 @@ def test_the_table_has_the_unseen_centre_and_the_chance(done):
         "Method", "macro F1 (%) ↑, centres", "unseen centre", "expected cost ↓, centres", "unseen centre",
     )  # fmt: skip
     rows = {row[0]: row[1:] for row in texts(table)}
-    assert rows[CHANCE_ROW] == ["16.67", "16.67", "0.300", "0.300"]  # guesses of one class in six; always the third
+    assert rows[CHANCE_ROW] == ["16.67", "16.67", "0.300", "0.300"]  # guessing one of six classes; always the third
     assert all(cell not in ("", "–") for row in rows.values() for cell in row)
     assert not table.marks or max(row for row, _ in table.marks) < 2
 

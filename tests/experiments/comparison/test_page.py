@@ -7,7 +7,6 @@ import pytest
 
 from shared_components.experiments.comparison.output import as_page
 from shared_components.experiments.comparison.results import Result
-from shared_components.experiments.comparison.tables import all_tables
 from tests.browser import NARROW, WIDE
 from tests.experiments.comparison.conftest import illustrated
 
@@ -18,13 +17,13 @@ SMALLEST = 11  # pixels of letters
 
 def page_of(comparison, folder):
     file = folder / "index.html"
-    file.write_text(as_page(comparison, all_tables(comparison, grouped=True)), encoding="utf-8")
+    file.write_text(as_page(comparison), encoding="utf-8")
     return file
 
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """Twenty-seven methods, one of which has no result."""
+    """Twenty-seven methods, one without a result."""
     folder = tmp_path_factory.mktemp("many")
     comparison = illustrated(folder, 27)
     failed = Result(replace(comparison.results[5].run), reason="too few <sites>")
@@ -50,13 +49,21 @@ def test_the_page_is_legible_and_accessible(request, open_page, name):
     assert view.violations() == []
 
 
-def test_where_it_is_narrow_frames_stand_in_pairs_that_need_no_scrolling(everything, open_page):
+def test_narrow_frames_stand_in_pairs_and_printed_every_method_is_named(everything, open_page):
     view = open_page(everything, NARROW)
     row = view.page.locator(".frames tbody tr:nth-child(2)").first
     boxes = [image.bounding_box() for image in row.locator("img").all()]
     assert len({round(box["x"]) for box in boxes}) == 2 and all(box["width"] > 140 for box in boxes)
     assert view.page.locator(".scroll:has(.frames)").evaluate("e => e.scrollWidth == e.clientWidth")
     assert row.locator(".who:visible").count() == row.locator("img").count() - 1  # the frame itself has its own name
+    view = open_page(everything, WIDE)
+    view.page.emulate_media(media="print")
+    assert view.page.locator(".frames td .who:visible").count() >= 26 * 4
+    assert view.page.evaluate(
+        "() => [...document.querySelectorAll('.frames img')]"
+        ".every(e => e.getBoundingClientRect().right <= document.documentElement.clientWidth)"
+    )
+    assert view.pdf().startswith(b"%PDF")
 
 
 def test_many_methods_scroll_inside_their_own_frame_beside_the_frame_they_are_of(everything, open_page):
@@ -87,14 +94,3 @@ def test_every_link_leads_somewhere(everything):
     links = re.findall('href="#([^"]*)"', text)
     assert len(links) == 6 and all(text.count(f'id="{link}"') == 1 for link in links)
     assert "too few &lt;sites&gt;" in text and 'class="none"' in text
-
-
-def test_printed_every_method_is_there_and_named(everything, open_page):
-    view = open_page(everything, WIDE)
-    view.page.emulate_media(media="print")
-    assert view.page.locator(".frames td .who:visible").count() >= 26 * 4
-    assert view.page.evaluate(
-        "() => [...document.querySelectorAll('.frames img')]"
-        ".every(e => e.getBoundingClientRect().right <= document.documentElement.clientWidth)"
-    )
-    assert view.pdf().startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""Pictures of test frames: which, what of them is kept, and how they become rows of a page."""
+"""Pictures of test frames: selection, files, and rows of the page."""
 
 import base64
 import json
@@ -93,19 +93,25 @@ def test_a_restored_frame_is_the_last_picture_where_there_is_no_prediction(scene
     assert records[0]["legend"] == [] and isinstance(records[0]["value"], float)
 
 
-def test_rows_are_frames_and_columns_methods(tmp_path):
+def test_rows_are_frames_columns_methods_and_missing_files_are_empty(tmp_path):
     comparison = illustrated(tmp_path, 3)
-    found = gallery(comparison, comparison.groups[0])
-    assert (found.labels, found.known, found.seed) == (comparison.labels, ["frame", "truth"], 1)
-    samples_of = {site: [row.sample for row in rows] for site, rows in found.places}
+    shown_gallery = gallery(comparison, comparison.groups[0])
+    assert (shown_gallery.labels, shown_gallery.known, shown_gallery.seed) == (comparison.labels, ["frame", "truth"], 1)
+    samples_of = {site: [row.sample for row in rows] for site, rows in shown_gallery.places}
     assert samples_of == {site: ["video 0", "video 1"] for site in "ab"}
-    row = found.places[1][1][0]
+    row = shown_gallery.places[1][1][0]
     assert [(one.name, one.text, one.best) for one in row.answers] == [
         ("Method 0", "0.050", False), ("Method 1", "0.060", False), ("Method 2", "0.070", True),
     ]  # fmt: skip
     kind, data = row.answers[2].uri.split(",")
     shown = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)
     assert kind == "data:image/webp;base64" and np.abs(shown[0, 0].astype(int) - (16, 120, 200)).max() < 6
+    comparison = illustrated(tmp_path, 2)
+    for path in (tmp_path / "0" / "a" / TESTED).iterdir():
+        path.unlink()
+    row = dict(gallery(comparison, comparison.groups[0]).places)["a"][0]
+    assert [bool(one.uri) for one in row.answers] == [False, True]
+    assert all(one.uri for one in row.known)  # another method's run has the same frame
 
 
 def test_frames_are_matched_by_name_and_what_a_method_lacks_is_empty(tmp_path):
@@ -133,17 +139,8 @@ def test_a_picture_is_the_best_where_the_rows_answers_differ(tmp_path):
     ]
 
 
-def test_a_picture_whose_file_is_gone_is_none(tmp_path):
-    comparison = illustrated(tmp_path, 2)
-    for path in (tmp_path / "0" / "a" / TESTED).iterdir():
-        path.unlink()
-    row = dict(gallery(comparison, comparison.groups[0]).places)["a"][0]
-    assert [bool(one.uri) for one in row.answers] == [False, True]
-    assert all(one.uri for one in row.known)  # another method's run has the same frame
-
-
 def test_the_site_outside_is_a_place_of_its_own(tmp_path):
-    """Tested there is the server's model, or the one that a row has trained there."""
+    """The server's model is tested there, or the row's own model."""
     comparison = illustrated(tmp_path, 2)
     first, second = comparison.results
     second = replace(
@@ -164,5 +161,5 @@ def test_the_lowest_seed_that_has_pictures_is_shown_and_without_any_there_is_no_
     first, second = comparison.results
     again = replace(second, run=replace(first.run, seed=2))
     del first.scores["sites"]["a"]["pictures"], first.scores["sites"]["b"]["pictures"]
-    found = gallery(replace(comparison, results=(first, again)), comparison.groups[0])
-    assert (found.seed, found.labels) == (2, ["Method 0"])
+    shown_gallery = gallery(replace(comparison, results=(first, again)), comparison.groups[0])
+    assert (shown_gallery.seed, shown_gallery.labels) == (2, ["Method 0"])

@@ -1,4 +1,4 @@
-"""What is compared, by name; presets against the papers' tables; what is said of runs that end."""
+"""Presets against the papers' tables, names of runs, options of the command, and messages of the schedule."""
 
 import io
 import os
@@ -36,13 +36,9 @@ from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import parsed, result
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "all"])
-def test_every_preset_names_methods_and_arguments_that_exist(name):
-    for variant in preset_named(name).variants:
-        load_method(variant.method, **variant.arguments)
-
-
 def test_presets_have_the_rows_of_the_papers_tables():
+    for name in [*PRESETS, "all"]:
+        assert all(load_method(row.method, **row.arguments) for row in preset_named(name).variants)
     rows = {name: [variant.label for variant in preset.variants] for name, preset in PRESETS.items()}
     assert rows["pfedsis-table1"] == ["Local Train", "FedAvg", "FedSeg", "FedRep*", "pFedLA*", "FedDP*", "PFedSIS*"]
     assert rows["pfedsis-table2"][-2:] == ["PFedSIS w/o SGE", "PFedSIS"] and len(rows["pfedsis-table2"]) == 7
@@ -52,6 +48,8 @@ def test_presets_have_the_rows_of_the_papers_tables():
     methods = {variant.method for variant in PRESETS["fl-endovit-aggregation"].variants}
     assert methods == {"centralised", "fedsam", "fedavg", "fedmedian", "qfedavg", "fedavgm", "multi_krum", "fedadam"}
     assert [variant.method for variant in preset_named("all").variants] == [n for n in method_names() if n != "surgfed"]
+    assert of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
+    assert re.fullmatch(r"Comparison of \d\d methods", preset_named("all").title)
 
 
 def run_of(path, **changes):
@@ -63,7 +61,7 @@ def copied(site, folder):
     return Path(shutil.copytree(site.parent, folder)) / "site.yaml"
 
 
-def test_another_setting_is_another_folder_and_another_place_is_not(site, tmp_path):
+def test_other_settings_or_data_give_another_folder_and_another_place_does_not(site, tmp_path):
     name = run_of(site).name
     assert name.startswith("fedavg-seed-1-") and run_of(copied(site, tmp_path / "moved")).name == name
     changes = [
@@ -72,9 +70,6 @@ def test_another_setting_is_another_folder_and_another_place_is_not(site, tmp_pa
     ]  # fmt: skip
     assert len({name} | {run_of(site, **change).name for change in changes}) == 7
     assert Run.from_json(run_of(site).to_json()) == run_of(site)
-
-
-def test_other_data_is_another_folder(site, tmp_path):
     other = copied(site, tmp_path / "other")
     first = samples(load_site(other), "train")[0].images[-1]
     cv2.imwrite(str(first), cv2.imread(str(first)) // 2)
@@ -106,9 +101,7 @@ def test_a_runs_folder_depends_on_the_targets_of_each_sites_task(tmp_path):
     cv2.imwrite(str(depth), noise)
     os.utime(depth_site, (1, 1))  # a digest is kept as long as the description is not touched
     assert run_of(depth_site).name != before
-    other = run_of(
-        depth_site, variant=Variant("PFedSIS", "pfedsis")
-    )  # does not learn depth, and is a dash beside others
+    other = run_of(depth_site, variant=Variant("PFedSIS", "pfedsis"))  # cannot learn depth: a dash beside others
     assert other.name.startswith("pfedsis-seed-1-")
 
 
@@ -128,26 +121,15 @@ def test_arguments_are_added_to_the_rows_of_their_method():
     assert preset.variants[0].arguments == {}
     with pytest.raises(ValueError, match="'krum', which is not compared"):
         with_arguments(preset, {"krum": {"byzantine": 1}})
-    with pytest.raises(ValueError, match=r"gives qfedavg\.q, which each of its rows says itself; .*--methods"):
+    with pytest.raises(ValueError, match=r"sets qfedavg\.q, but each row of qfedavg sets it too; .*--methods"):
         with_arguments(PRESETS["fl-endovit-aggregation"], {"qfedavg": {"q": 1.0}})
     for text in ("q=2", "qfedavg.q", ".q=2", "qfedavg.=2"):
         with pytest.raises(ValueError, match="--argument is"):
             compare.arguments([text])
 
 
-def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
-    monkeypatch.setattr(schedule.machine, "cores", lambda: 16)
-    monkeypatch.setattr(schedule.torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 24.0)
-    for threads, count in ((1, 16), (4, 4)):
-        assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96}, threads=threads)) == count
-    assert schedule.side_by_side(run_of(site)) == 2  # 8 x 512 x 640 is 2.6 megapixels
-    monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 0.1)
-    assert schedule.side_by_side(run_of(site)) == 1
-
-
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--size", "33x64"], "the size is 33x64, but PvtFpn takes multiples of 32; use 32x64"),
         (["--size", "0x64"], "height is 0; it is a whole number, at least 1"), (["--size", "64"], "--size is '64'"),
@@ -169,7 +151,7 @@ def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
         (["--methods", "fedavg,fedsgd"], "'fedsgd' does not exist"),
         (["--methods", "surgfed", "--network", "architecture=huge"], "architecture 'huge' is unknown; use one of cpu"),
         (["--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst"),
-        (["--preset", "fl-endovit-table5", "--bundle", "pvt_fpn"], "--bundle is pvt_fpn, and each row names its own"),
+        (["--preset", "fl-endovit-table5", "--bundle", "pvt_fpn"], "but each row names its bundle; compare"),
         (["--network", "appearance_head"], "--network is 'appearance_head'; give an argument of the network such as"),
         (["--network", "=true"], "--network is '=true'; give an argument"),
         (["--network", "depth=["], "--network depth: '[' is not valid YAML ("),
@@ -177,14 +159,14 @@ def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
         (["--network", "depth=4"], "network: unknown argument 'depth'; PvtFpn takes "),
         (["--network", "appearance_head=7"], "network: appearance_head is 7; it is true or false"),
         (["--network", "appearance_head=.nan"], "network: appearance_head is nan"),
-        (["--preset", "table1"], f"'table1' does not exist; there are {', '.join([*PRESETS, 'all'])}"),
+        (["--preset", "table1"], f"'table1' does not exist; use one of {', '.join([*PRESETS, 'all'])}"),
         (["--start", "/nowhere/b0.pth"], "checkpoint /nowhere/b0.pth does not exist"),
     ],
 )  # fmt: skip
-def test_what_is_impossible_is_refused_before_anything_is_rendered(words, said, tmp_path, monkeypatch):
+def test_impossible_options_are_refused_before_anything_is_rendered(words, message, tmp_path, monkeypatch):
     monkeypatch.setattr(compare.sites, "write_site", lambda *_, **__: pytest.fail("a site was rendered"))
     chosen = [] if words[0] in ("--methods", "--preset") else ["--methods", "fedavg,fedavgm"]
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         compare.run(parsed(*chosen, *words, "--out", str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
 
@@ -205,7 +187,7 @@ def test_bundle_network_and_optimizer_reach_every_row_and_its_name(tmp_path, mon
         assert (bundle.name, bundle.network["architecture"], bundle.network["size"]) == ("surgfed", "cpu_large", 96)
         assert run.job()["network"] == {"architecture": "cpu_large", "size": 96}
         assert run.settings().optimizer == "sgd"
-    assert preset.remark == "bundle: surgfed; network: architecture = cpu_large, size = 96"
+    assert preset.remark == "Bundle: surgfed. Network: architecture = cpu_large, size = 96"
     assert {run.name for run in plain}.isdisjoint(run.name for run in changed)
     assert {run.settings().optimizer for run in plain} == {"adamw"}
 
@@ -222,7 +204,7 @@ def test_an_argument_of_the_network_takes_precedence_over_a_scale_and_not_over_a
         assert {"class", "spatial_dims"} <= set(row.network) and "architecture" not in row.network
         assert row.after is None or row.after.network["class"] == "BasicUNet"
     rows = tuple(row for row in table.variants if row.label == "SurgFed w/o LCS")
-    with pytest.raises(ValueError, match="--network gives text, which each row sets itself; compare --methods"):
+    with pytest.raises(ValueError, match="--network sets text, but each row sets it too; compare --methods"):
         with_network(replace(table, variants=rows), {"text": "prompt"})
 
 
@@ -238,19 +220,16 @@ def test_the_name_of_a_job_is_a_row_with_what_the_job_runs():
     assert preset.title == "Comparison of FedAvg, Multi-Krum, fl_endovit, fedsurg"
 
 
-def test_seeds_are_a_count_or_a_list():
-    assert list(compare.seeds("3")) == [1, 2, 3] and compare.seeds("7,9") == [7, 9] and compare.seeds("7,") == [7]
-    for text in ("0", "", "a", "-1", "1,b"):
-        with pytest.raises(ValueError, match="--seeds"):
-            compare.seeds(text)
-
-
-def test_the_command_line_overrides_a_scale(tmp_path):
+def test_the_command_line_overrides_a_scale_and_seeds_are_a_count_or_a_list(tmp_path):
     args = parsed("--scale", "quick", "--seeds", "2", "--rounds", "9", "--size", "32x64", "--out", str(tmp_path))
     runs = compare.planned(args, preset_named("pfedsis-table1"))
     assert len(runs) == 14 and [run.seed for run in runs] == [1] * 7 + [2] * 7
     assert runs[0].rounds == 9 and runs[0].training["height"] == 32 and runs[0].training["iterations"] == 12
     assert list(runs[0].sites) == ["site-1", "site-2", "site-3"] and runs[0].held_out.endswith("held-out/site.yaml")
+    assert list(compare.seeds("3")) == [1, 2, 3] and compare.seeds("7,9") == [7, 9] and compare.seeds("7,") == [7]
+    for text in ("0", "", "a", "-1", "1,b"):
+        with pytest.raises(ValueError, match="--seeds"):
+            compare.seeds(text)
 
 
 def test_synthetic_sites_differ_in_look_and_the_last_is_poor(tmp_path):
@@ -272,12 +251,12 @@ def test_own_sites_may_hold_one_out(tmp_path):
     assert list(files) == ["a"] and held_out == tmp_path / "b" / "site.yaml"
     for path in (tmp_path / "b", tmp_path / "b" / "site.yaml", tmp_path / "a" / ".." / "b"):
         assert own_sites(tmp_path, str(path)) == (files, held_out)
-    with pytest.raises(ValueError, match=r"no site 'c'; there are a, b"):
+    with pytest.raises(ValueError, match=r"no site 'c', only a, b"):
         own_sites(tmp_path, "c")
-    with pytest.raises(ValueError, match=r"holds no <site>/site\.yaml"):
+    with pytest.raises(ValueError, match=r"contains no <site>/site\.yaml"):
         own_sites(tmp_path / "a", "")
     (tmp_path / "b").rename(tmp_path / "server")
-    with pytest.raises(ValueError, match="cannot be called 'server'"):
+    with pytest.raises(ValueError, match="the name 'server' is reserved"):
         own_sites(tmp_path, "")
 
 
@@ -295,37 +274,34 @@ def test_a_sites_own_text_vectors_and_encoder_are_part_of_what_it_is(site, tmp_p
     assert len(set(seen)) == 5
 
 
-def test_a_table_of_methods_says_in_its_title_which_or_how_many():
-    assert of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
-    assert re.fullmatch(r"Comparison of \d\d methods", preset_named("all").title)
-
-
-@pytest.fixture
-def end(tmp_path, monkeypatch):
-    """Return a function that lets a run end without scores, and gives what is said of it and why it failed."""
+def test_a_refusal_is_its_sentence_a_crash_its_last_line_and_a_silent_end_its_status(tmp_path, monkeypatch):
     monkeypatch.setattr(schedule, "finished", lambda run, root: None)
     monkeypatch.setattr(schedule.Run, "name", "fedavg-seed-1")
 
     def ended(status, log, *, earlier=""):
-        path, said, reasons = tmp_path / "log.txt", [], {}
+        path, lines, reasons = tmp_path / "log.txt", [], {}
         path.write_text(earlier + log)
         run, process = result("FedAvg", 1, None).run, SimpleNamespace(returncode=status)
         one = schedule.Working(run, process, path, len(earlier), 0.0, io.StringIO())
-        schedule._close(one, tmp_path, reasons, said.append, "3 to go")
-        return said[0], reasons["fedavg-seed-1"]
+        schedule._close(one, tmp_path, reasons, lines.append, "3 to go")
+        return lines[0], reasons["fedavg-seed-1"]
 
-    return ended
-
-
-def test_a_refusal_is_its_sentence_a_crash_its_last_line_and_a_silent_end_its_status(end, tmp_path):
-    said, reason = end(REFUSED, "round 1\nrefused: krum needs 3 sites\n")
-    assert reason == "krum needs 3 sites" and said == f"FedAvg, seed 1: refused: {reason}; 3 to go"
-    said, reason = end(1, "Traceback\nIndexError: 7\n")
-    assert reason == f"IndexError: 7 ({tmp_path / 'log.txt'})" and "FAILED" in said
-    assert end(-9, "", earlier="round 1 of 2\n")[1].startswith("it ended with status -9 and no message")
+    line, reason = ended(REFUSED, "round 1\nrefused: krum needs 3 sites\n")
+    assert reason == "krum needs 3 sites" and line == f"FedAvg, seed 1: refused: {reason}; 3 to go"
+    line, reason = ended(1, "Traceback\nIndexError: 7\n")
+    assert reason == f"IndexError: 7 ({tmp_path / 'log.txt'})" and "FAILED" in line
+    assert ended(-9, "", earlier="round 1 of 2\n")[1].startswith("the process ended with status -9 and no message")
 
 
-def test_the_time_left_follows_the_pace_of_all_that_run_side_by_side():
+def test_memory_and_cores_limit_what_runs_side_by_side_and_the_time_left_follows_their_pace(site, monkeypatch):
+    monkeypatch.setattr(schedule.machine, "cores", lambda: 16)
+    monkeypatch.setattr(schedule.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 24.0)
+    for threads, count in ((1, 16), (4, 4)):
+        assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96}, threads=threads)) == count
+    assert schedule.side_by_side(run_of(site)) == 2  # 8 x 512 x 640 is 2.6 megapixels
+    monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 0.1)
+    assert schedule.side_by_side(run_of(site)) == 1
     assert schedule._time_left(4, [120.0], 2) == "4 to go, about 4 min"
     assert schedule._time_left(0, [120.0], 2) == "that was the last"
 

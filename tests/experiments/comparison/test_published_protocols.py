@@ -6,10 +6,8 @@ import pytest
 import torch
 from transformers import Sam2VideoModel
 
-from shared_components.commands import compare
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import load_initial_weights
-from shared_components.experiments.comparison.plan import Run, at_scale, resolved, scale_of
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
 from shared_components.networks.bundle_config import weightless
@@ -17,7 +15,7 @@ from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.network_class import network_class
 from shared_components.networks.parts import inside
 from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
-from tests.experiments.comparison.conftest import parsed
+from tests.experiments.comparison.conftest import runs_of
 from tests.networks.conftest import TOY
 from tests.networks.test_sam2_checkpoint import published
 
@@ -55,12 +53,8 @@ OWN_ROUNDS = {"fedst-figure6"}  # its rows communicate more or less often
 TWICE = {"fedst-figure5", "fedst-figure7"}  # rows with synthetic frames have twice the steps
 
 
-def runs_of(name):
-    """Return the runs of a preset at the scale `paper` that train."""
-    preset = PRESETS[name]
-    scale = scale_of("paper", preset)
-    rows = [row for row in at_scale(preset, scale).variants if row.trains]
-    return [resolved(Run(row, 1, scale.rounds, scale.training, {})) for row in rows]
+def trained_runs(name):
+    return [run for run in runs_of(name) if run.variant.trains]
 
 
 def protocol_of(run):
@@ -74,21 +68,21 @@ def protocol_of(run):
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - OWN_ROUNDS))
 def test_every_preset_has_its_papers_protocol(name):
     expected = max((key for key in PROTOCOLS if name.startswith(key)), key=len)
-    found = {protocol_of(run) for run in runs_of(name)}
+    protocols = {protocol_of(run) for run in trained_runs(name)}
     if name in TWICE:
-        found = {(*row[:5], row[5].replace("200", "100"), *row[6:]) for row in found}
+        protocols = {(*row[:5], row[5].replace("200", "100"), *row[6:]) for row in protocols}
     published = PROTOCOLS[expected]
-    assert found == published or (expected == "fedst" and found and found < published)
+    assert protocols == published or (expected == "fedst" and protocols and protocols < published)
 
 
 def test_rows_that_communicate_more_or_less_often_take_the_published_steps():
-    for run in runs_of("fedst-figure6"):
+    for run in trained_runs("fedst-figure6"):
         assert run.rounds * run.settings().iterations == 30_000 and run.settings().optimizer == "adamw"
 
 
 @pytest.mark.parametrize("name", SURGFED_TABLES)
 def test_surgfeds_network_at_that_scale_is_sam2_small_for_frames_of_512(name):
-    for run in runs_of(name):
+    for run in trained_runs(name):
         network, training = run.open_bundle().network, run.settings()
         assert network["size"] == training.height == 512 and training.weight_decay == 0
     with torch.device("meta"):
@@ -101,29 +95,23 @@ def test_surgfeds_network_at_that_scale_is_sam2_small_for_frames_of_512(name):
 
 
 @pytest.fixture
-def planned(tmp_path, monkeypatch):
-    """Return a function that plans a table of SurgFed at the scale `paper`, of sites that are not there."""
-    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
-
-    def planned(*words, name="surgfed-table2"):
-        args = parsed("--preset", name, "--scale", "paper", "--seeds", "7,", "--out", str(tmp_path / "out"), *words)
-        return compare.planned(args, compare.chosen(args))
-
-    return planned
+def at_paper_scale(planned):
+    """Return a function that plans a table of SurgFed at the scale `paper`, without sites."""
+    return lambda *words, name="surgfed-table2": planned("--preset", name, "--scale", "paper", *words)[1]
 
 
 @pytest.mark.parametrize("name", [*SURGFED_TABLES, "fedsurg"])
-def test_without_published_weights_nothing_begins(planned, name):
+def test_without_published_weights_nothing_begins(at_paper_scale, name):
     begins = re.escape(f"{PRESETS[name].title}: --scale paper begins from ")
     with pytest.raises(ValueError, match=rf"^{begins}.* such as .*; name the file by --start$"):
-        planned(name=name)
+        at_paper_scale(name=name)
     with pytest.raises(CheckpointError, match=r"nowhere/sam2\.pt does not exist"):
-        planned("--start", "/nowhere/sam2.pt", name=name)
+        at_paper_scale("--start", "/nowhere/sam2.pt", name=name)
 
 
-def test_the_shipped_weights_are_of_another_network(planned):
+def test_the_shipped_weights_are_of_another_network(at_paper_scale):
     with pytest.raises(CheckpointError, match=r"is SAM2 cpu, but the network is small; choose architecture: cpu$"):
-        planned("--start", "rendered")
+        at_paper_scale("--start", "rendered")
 
 
 @pytest.fixture
@@ -133,20 +121,20 @@ def narrow_small(monkeypatch):
 
 
 @pytest.mark.parametrize("layout", ["meta", "library"])
-def test_every_row_begins_from_the_named_file(planned, narrow_small, tmp_path, layout):
+def test_every_row_begins_from_the_named_file(at_paper_scale, narrow_small, tmp_path, layout):
     path = str(published(tmp_path, layout))
-    runs = planned("--start", path)
+    runs = at_paper_scale("--start", path)
     assert {(run.start, run.start_file) for run in runs} == {("file", path)}
     assert len(runs) == len(PRESETS["surgfed-table2"].variants)
 
 
-def test_a_file_that_lacks_a_tensor_is_refused_before_anything_is_rendered(planned, narrow_small, tmp_path):
+def test_a_file_that_lacks_a_tensor_is_refused_before_anything_is_rendered(at_paper_scale, narrow_small, tmp_path):
     with pytest.raises(CheckpointError, match=r"another network than SAM2.1 small: it lacks no_memory_embedding$"):
-        planned("--start", str(published(tmp_path, without="no_mem_embed")))
+        at_paper_scale("--start", str(published(tmp_path, without="no_mem_embed")))
 
 
-def test_the_published_weights_reach_the_network_that_a_row_trains(planned, narrow_small, tmp_path):
-    run = next(run for run in planned("--start", str(published(tmp_path))) if run.variant.label == "SurgFed")
+def test_the_published_weights_reach_the_network_that_a_row_trains(at_paper_scale, narrow_small, tmp_path):
+    run = next(run for run in at_paper_scale("--start", str(published(tmp_path))) if run.variant.label == "SurgFed")
     bundle = run.open_bundle()
     network = weightless(bundle.network).to_empty(device="cpu")
     fresh = load_initial_weights(

@@ -1,4 +1,4 @@
-"""What rows begin from: files by name, shipped weights, and what is said of those that are not there."""
+"""Initial weights of rows: files by name, shipped weights, and remarks on missing weights."""
 
 import re
 
@@ -10,9 +10,7 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.experiments.comparison.starts import given_starts, start_of
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.mae_vit import MaeVit
-from tests.experiments.comparison.conftest import parsed
-
-WORDS = ("--preset", "fl-endovit-table6-triplets", "--scale", "quick", "--seeds", "7,")
+from tests.experiments.comparison.conftest import PLANNED, parsed
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +24,6 @@ def weights(tmp_path_factory):
     return files
 
 
-@pytest.fixture
-def planned(tmp_path, monkeypatch):
-    """Return a function that plans a comparison without sites, and returns its table and runs."""
-    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
-
-    def planned(*words):
-        args = parsed(*WORDS, *words, "--out", str(tmp_path / "out"))
-        preset = compare.chosen(args)
-        return preset, compare.planned(args, preset)
-
-    return planned
-
-
 def given(weights, *names):
     return [word for name in names for word in ("--start-of", f"{name}={weights[name]}")]
 
@@ -48,10 +33,13 @@ def test_rows_without_weights_are_left_out_with_a_remark_and_none_begins_from_ot
     starts = {run.variant.label.partition(",")[0]: run.start for run in runs}
     assert starts == {"Random": "random", "FL-EndoViT": "rendered"} and len(runs) == 4
     assert preset.remark == (
-        "without rows of ImageNet and CEN-EndoViT, whose weights are not given: "
+        "Without rows of ImageNet and CEN-EndoViT, since no weights are given: "
         "--start-of imagenet=FILE --start-of centralised=FILE"
     )
     assert preset.versus == ()
+    assert not str(given_starts(["imagenet=~/mae.pth"])["imagenet"]).startswith("~")
+    row = compare.presets.PRESETS["fedsurg"].variants[0]
+    assert start_of(row, {}) is None and row.start == ""
 
 
 def test_a_file_is_what_its_rows_begin_from_and_its_hash_is_part_of_their_names(planned, weights):
@@ -60,12 +48,10 @@ def test_a_file_is_what_its_rows_begin_from_and_its_hash_is_part_of_their_names(
     assert preset.remark == f"ImageNet is {of['imagenet']}, CEN-EndoViT is {of['centralised']}"
     assert len(runs) == 8 and len({run.name.rpartition("-")[2] for run in runs}) == 8
     for run in runs:
-        start = run.variant.start
-        assert (
-            (run.start_file == str(weights[start])) == (run.start == "file") if start in weights else not run.start_file
-        )
-        if start in weights:
-            assert run.start_hash == sha256_of(weights[start])
+        if file := weights.get(run.variant.start):
+            assert (run.start, run.start_file, run.start_hash) == ("file", str(file), sha256_of(file))
+        else:
+            assert run.start != "file" and not run.start_file
     (pair,) = preset.versus
     assert pair.models == ("FL-EndoViT", "CEN-EndoViT") and list(pair.rows) == ["all", "all, frozen"]
     labels = {run.variant.label for run in runs}
@@ -75,9 +61,8 @@ def test_a_file_is_what_its_rows_begin_from_and_its_hash_is_part_of_their_names(
 def test_the_published_network_begins_from_files_alone(planned, weights):
     preset, runs = planned("--scale", "paper")
     assert {run.start for run in runs} == {"random"}
-    assert preset.remark.endswith(
-        "; without rows of FL-EndoViT, whose weights are of another network as shipped: --start-of federated=FILE"
-    )
+    reason = "the shipped weights do not fit the network"
+    assert preset.remark.endswith(f". Without rows of FL-EndoViT, since {reason}: --start-of federated=FILE")
     with pytest.raises(ValueError, match=re.escape(f"{weights['imagenet']}")):
         planned("--scale", "paper", *given(weights, "imagenet"))
 
@@ -87,21 +72,15 @@ def test_weights_are_read_before_anything_is_rendered(weights, tmp_path, monkeyp
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(b"no weights")
     other = [f"--start-of=imagenet={weights['imagenet']}", *given(weights, "imagenet")]
-    for words, said in (
+    for words, message in (
         (["--start-of", "imagnet=a"], "'imagnet=a'; give imagenet, centralised, federated, resnet and a file"),
         (["--start-of", "imagenet="], "--start-of is 'imagenet='"), (["--start-of", "random=a.pth"], "'random=a.pth'"),
         (other, "--start-of gives imagenet twice"),
         (["--start-of", "imagenet=/nowhere/mae.pth"], "checkpoint /nowhere/mae.pth does not exist"),
         (["--start-of", f"federated={damaged}"], f"checkpoint {damaged} is damaged"),
-        (["--start", "random"], "--start is given, and all rows have their own start; give --start-of"),
-        (["--preset", "fedsurg", *given(weights, "imagenet")], "gives imagenet, and no row of 'Layout of FedSurg"),
+        (["--start", "random"], "--start is given, and all rows say what they begin from; give --start-of"),
+        (["--preset", "fedsurg", *given(weights, "imagenet")], "gives imagenet, but no row of 'Layout of FedSurg"),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=re.escape(said)):
-            compare.run(parsed(*WORDS, *words, "--out", str(tmp_path / "out")))
+        with pytest.raises(ValueError, match=re.escape(message)):
+            compare.run(parsed(*PLANNED, *words, "--out", str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_start_in_the_home_folder_is_found_and_rows_without_a_name_have_the_comparisons():
-    assert not str(given_starts(["imagenet=~/mae.pth"])["imagenet"]).startswith("~")
-    row = compare.presets.PRESETS["fedsurg"].variants[0]
-    assert start_of(row, {}) is None and row.start == ""

@@ -8,12 +8,12 @@ import pytest
 from shared_components.commands import compare
 from shared_components.core.aggregators.language_guided import LanguageGuided
 from shared_components.core.bundle import load_bundle, needs_square_frames
-from shared_components.core.method import load_method, method_names
+from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.delta import delta_of
-from shared_components.experiments.comparison.plan import STILL, Run, Variant, resolved, scale_of
-from shared_components.experiments.comparison.presets import PRESETS, preset_named
+from shared_components.experiments.comparison.plan import NO_TRAINING, Run, Variant, resolved, scale_of
+from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison
 from shared_components.experiments.comparison.sites import hospital_sites
 from shared_components.experiments.comparison.surgfed_presets import HOSPITALS, SURGFED_SCALES, SURGFED_TABLES
@@ -51,20 +51,13 @@ def test_the_ticks_of_table_2_are_the_papers_and_say_what_its_rows_run():
         assert attends == lha, row.label
 
 
-def test_rows_without_a_part_are_those_of_figure_3():
+def test_rows_without_a_part_are_those_of_figure_3_and_indicators_change_one_module():
     """Row 3 of Table II has the values of "w/o LCS (Dec + Mem)", row 2 of "w/o LHA (Mem)"."""
-    for label in ("SurgFed w/o LCS", "SurgFed w/o LHA", "SurgFed w/o LHA (Mem)", "SurgFed"):
-        of_both = [
-            row.identity()
-            for name in ("surgfed-table2", "surgfed-figure3")
-            for row in PRESETS[name].variants
-            if row.label == label
-        ]
-        assert len(of_both) == 2 and of_both[0] == of_both[1]
+    for label in ("SurgFed w/o LCS", "SurgFed w/o LHA", "SurgFed w/o LHA (Mem)", "SurgFed", "Local Train"):
+        equal = {n: r.identity() for n, p in SURGFED_TABLES.items() for r in p.variants if r.label == label}
+        first = equal["surgfed-table2"]
+        assert "surgfed-figure3" in equal and all(identity == first for identity in equal.values())
     assert load_method("surgfed", **ROWS["SurgFed w/o LCS"].arguments).requires.optional_items == {"text_vector"}
-
-
-def test_an_indicator_of_lcs_leaves_that_of_lha_and_the_other_way_round():
     assert ROWS["Random of LCS"].arguments == {"lha_encoder": "precomputed", "text_encoder": "random"}
     assert ROWS["One-hot of LHA"].arguments == {"lha_encoder": "one_hot"}
 
@@ -83,17 +76,11 @@ def test_all_rows_run_on_one_network_and_fix_parts_that_it_has():
             assert {p.role for p in partition if inside(p.tensor, paths)} == {Role.FIXED}
 
 
-def test_equal_rows_of_several_tables_are_one_run():
-    for label in ("SurgFed", "Local Train", "SurgFed w/o LCS"):
-        found = [r.identity() for p in SURGFED_TABLES.values() for r in p.variants if r.label == label]
-        assert len(found) > 1 and all(one == found[0] for one in found)
-
-
 def test_a_row_that_trains_nothing_has_one_step_at_a_rate_of_0():
     row = ROWS["Inference Only"]
     run = resolved(Run(row, 1, 7, {"iterations": 5, "learning_rate": 1.0}, {}))
     assert (run.rounds, run.settings().iterations, run.settings().learning_rate) == (1, 1, 0.0)
-    assert set(STILL) <= set(run.training)
+    assert set(NO_TRAINING) <= set(run.training)
     assert row.identity() != replace(row, trains=True).identity()
 
 
@@ -119,10 +106,6 @@ def test_the_papers_five_data_sets_are_rendered_for_two_tasks(tmp_path):
 def test_frames_are_square_where_the_network_takes_no_other(words, tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
     args = parsed(*words, "--start", "random", "--out", str(tmp_path))
+    assert needs_square_frames("surgfed") and not needs_square_frames("pvt_fpn")
     for run in compare.planned(args, compare.chosen(args)):
         assert run.settings().height == run.settings().width == 96
-
-
-def test_all_leaves_out_what_takes_squares_alone():
-    assert needs_square_frames("surgfed") and not needs_square_frames("pvt_fpn")
-    assert {row.method for row in preset_named("all").variants} == set(method_names()) - {"surgfed"}

@@ -1,4 +1,4 @@
-"""Layouts of the papers' tables and their forms; sites of several tasks have one table per task."""
+"""Layouts of the papers' tables, CSV files and the page; sites of several tasks have one table per task."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from shared_components.experiments.comparison.plan import SCALES
 from shared_components.experiments.comparison.results import Result, contest
 from shared_components.experiments.comparison.tables import all_tables, own_tables, score_table
 from shared_components.reporting.records import RecordError
-from shared_components.reporting.tables import as_latex, as_markdown, latex_text
+from shared_components.reporting.tables import as_markdown
 from tests.experiments.comparison.conftest import ABS_REL, ASSD, DICE, HD95, IOU, RMSE, compared, marks, result, texts
 
 
@@ -26,30 +26,30 @@ def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
     ]
     assert [row[1:3] for row in marks(table)] == [["second"] * 2, ["best"] * 2, ["", ""]]
     assert marks(table)[0][5] == "best"
-    assert "over seeds 1, 2;" in table.note and table.note.endswith("; Krum: too few sites")
+    assert "over seeds 1, 2. " in table.note and table.note.endswith(". Krum: too few sites")
+    head, rule, first, second, *_ = as_markdown(table).splitlines()[2:]
+    assert head.startswith("| Method | Average |") and rule == "| --- | ---: | ---: | ---: | ---: | ---: |"
+    assert first.startswith("| FedAvg | *40.00 ± 0.00* |") and second.startswith("| PFedSIS\\* | **65.00 ± 7.07** |")
 
 
-def test_the_note_says_what_the_networks_began_from_and_that_a_scale_is_too_short_to_tell_methods_apart(comparison):
+def test_the_note_contains_start_missing_seeds_and_that_a_scale_is_too_short(comparison):
     short = replace(comparison, remark="a check")
-    assert "original resolution; a check; Krum" in score_table(short, short.groups[0], DICE).note
+    assert "original resolution. a check. Krum" in score_table(short, short.groups[0], DICE).note
     assert SCALES["quick"].remark and not SCALES["small"].remark
-    assert "start: random; every site's best model" in score_table(comparison, comparison.groups[0], DICE).note
+    assert "start: random. Models: each site's best" in score_table(comparison, comparison.groups[0], DICE).note
     for one, digit in zip(comparison.results, "aaabbb", strict=True):
         if one.info:
             one.info["start"] = {"start": "rendered", "sha256": digit * 64}
     note = score_table(comparison, comparison.groups[0], DICE).note
-    assert "start: rendered (aaaaaaaa), rendered (bbbbbbbb); every" in note
-
-
-def test_a_row_that_lacks_a_seed_says_so():
+    assert "start: rendered (aaaaaaaa), rendered (bbbbbbbb). Models" in note
     lacking = compared(result("A", 1, (0.5, 0.4)), result("A", 2, None))
     table = score_table(lacking, lacking.groups[0], DICE)
     assert texts(table) == [["A", "45.00", "50.00", "40.00", "40.00"]]
-    assert table.note.endswith("; A: without seed 2 (too few sites)")
+    assert table.note.endswith(". A: without seed 2 (too few sites)")
 
 
 def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
-    overlaps, distances, edges = all_tables(comparison, grouped=True)[:3]
+    overlaps, distances, edges = all_tables(comparison)[:3]
     assert overlaps.groups == (("Dice (%) ↑", 3), ("IoU (%) ↑", 3))
     assert overlaps.head == ("Method", *("Average", "a", "b") * 2)
     assert texts(overlaps)[1][4] == "32.50 ± 3.54"
@@ -70,10 +70,10 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     ],
 )  # fmt: skip
 def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
-    found = compared(
+    outcome = compared(
         *(result(label, 1, None if value is None else (value,) * 2) for label, value in zip("ABC", dice, strict=True))
     )
-    assert [row[1] for row in marks(score_table(found, found.groups[0], metric))] == expected
+    assert [row[1] for row in marks(score_table(outcome, outcome.groups[0], metric))] == expected
 
 
 def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
@@ -81,6 +81,9 @@ def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
     (table,) = own_tables(compared(*rows, layout="ablation", tick_names=("GPD", "SGE")))
     assert table.head == ("Method", "GPD", "SGE", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
     assert texts(table)[1] == ["GPD", "✓", "", "70.00", "35.00", "3.00", "6.00"] and table.labels == 3
+    (table,) = own_tables(compared(*rows, tick_names=("TS", "SERQ")))
+    assert table.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and table.labels == 3
+    assert [list(row[:3]) for row in table.rows] == [["FedAvg", "", ""], ["GPD", "✓", ""]]
 
 
 def test_costs_are_in_thousands_and_megabytes():
@@ -94,55 +97,32 @@ def test_costs_are_in_thousands_and_megabytes():
     ]
 
 
-def test_every_run_is_traced_its_seconds_are_said_plainly_and_several_commits_told(comparison):
+def test_every_run_has_its_folder_commit_and_seconds_and_several_commits_are_announced(comparison):
     table = tables.run_table(comparison)
     assert texts(table)[0] == ["FedAvg", "1", "runs/FedAvg-1/1", "abc", "100", "8"]
     assert texts(table)[4][2] == "too few sites"
-    assert "scoring s: afterwards, every site's best model on its test videos; a machine" in table.note
-    assert "scoring added" not in table.note and "NOT all runs" not in table.note
+    assert "Scoring s: each site's best model on its test videos. a machine" in table.note
+    assert "NOT all runs" not in table.note
     one, other = result("A", 1, (0.5, 0.4)), result("B", 1, (0.5, 0.4))
     other.info["commit"] = "def"
     other.scores["seconds"]["training"] = None
     table = tables.run_table(compared(one, other))
-    assert "NOT all runs are of one commit" in table.note and texts(table)[1][-2:] == ["–", "8"]
+    assert "NOT all runs have the same commit" in table.note and texts(table)[1][-2:] == ["–", "8"]
 
 
 def test_the_presets_own_table_comes_first():
     rows = (result("A", 1, (0.5, 0.4)), result("B", 1, (0.3, 0.2)))
     titles = [all_tables(compared(*rows, layout=name))[0].title for name in ("scores", "costs", "ablation")]
-    assert titles == ["A title: Dice (%), higher is better", "A title", "A title"]
+    assert titles == ["A title"] * 3
 
 
-def test_markdown_marks_the_best_and_escapes_stars(comparison):
-    head, rule, first, second, *_ = as_markdown(score_table(comparison, comparison.groups[0], DICE)).splitlines()[2:]
-    assert head.startswith("| Method | Average |") and rule == "| --- | ---: | ---: | ---: | ---: | ---: |"
-    assert first.startswith("| FedAvg | *40.00 ± 0.00* |") and second.startswith("| PFedSIS\\* | **65.00 ± 7.07** |")
-
-
-def test_latex_escapes_closes_what_it_opens_and_has_headings_over_groups_of_columns(comparison):
-    text = as_latex(score_table(comparison, comparison.groups[0], DICE))
-    assert "\\textbf{65.00 $\\pm$ 7.07}" in text and "\\underline{40.00 $\\pm$ 0.00}" in text
-    assert "Dice (\\%)" in text and "\\begin{tabular}{lrrrrr}" in text
-    for name in ("table*", "tabular"):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 1
-    assert all(line.count("&") == 5 for line in text.splitlines() if line.endswith("\\\\") and "&" in line)
-    assert latex_text("a_b & 50% ✓") == "a\\_b \\& 50\\% $\\surd$"
-    lines = as_latex(all_tables(comparison, grouped=True)[0]).splitlines()
-    groups = lines.index(r" & \multicolumn{3}{c}{Dice (\%) $\uparrow$} & \multicolumn{3}{c}{IoU (\%) $\uparrow$} \\")
-    assert lines[groups + 1] == r"\cmidrule(lr){2-4} \cmidrule(lr){5-7}"
-    assert lines[groups + 2] == r"Method & Average & a & b & Average & a & b \\"
-
-
-def test_the_summary_has_mean_and_deviation_of_every_site(comparison):
+def test_csv_files_have_means_by_site_and_one_line_per_run_site_metric_and_class(comparison):
     rows = list(csv.DictReader(io.StringIO(output.summary_csv(comparison))))
     assert len(rows) == 2 * 4 * 5  # rows with results, metrics, sites with average, worst and held-out one
-    found = {(row["label"], row["site"], row["metric"]): row for row in rows}
-    worst = found["FedAvg", "worst site", "dice"]
+    outcome = {(row["label"], row["site"], row["metric"]): row for row in rows}
+    worst = outcome["FedAvg", "worst site", "dice"]
     assert float(worst["mean"]) == pytest.approx(0.2) and worst["seeds"] == "2"
     assert float(worst["deviation"]) == pytest.approx(0.02**0.5)
-
-
-def test_csv_has_one_line_per_run_site_metric_and_class(comparison):
     rows = list(csv.DictReader(io.StringIO(output.scores_csv(comparison))))
     assert len(rows) == 4 * 3 * 4 * 2  # runs, sites with the held-out one, metrics, classes with the mean
     assert rows[0] == {
@@ -152,42 +132,36 @@ def test_csv_has_one_line_per_run_site_metric_and_class(comparison):
 
 
 def test_the_page_needs_nothing_else_and_names_what_failed(comparison):
-    page = output.as_page(comparison, all_tables(comparison))
+    page = output.as_page(comparison)
     assert "http" not in page.replace("http://www.w3.org", "") and "<script" not in page
     assert "4 of 6 runs have a result" in page and "Krum, seed 1: too few sites" in page
     assert page.count("<table>") == len(all_tables(comparison)) and "<svg" in page
 
 
-def test_tables_of_another_comparison_are_moved_and_not_replaced(tmp_path, comparison):
+def test_tables_of_another_comparison_are_moved_and_foreign_files_stay(tmp_path, comparison):
     output.write_all(comparison, tmp_path)
     before = (tmp_path / "index.html").read_text()
     assert output.set_aside(tmp_path, comparison.title) is None
     aside = output.set_aside(tmp_path, "Others: (2)")
     assert aside is not None and aside.parent == tmp_path / "earlier"
-    assert {path.name for path in aside.iterdir()} == {*output.FILES, "comparison.json"}
+    assert {path.name for path in aside.iterdir()} == {*output.WRITERS, "comparison.json"}
     assert (aside / "index.html").read_text() == before and not (tmp_path / "index.html").exists()
     assert output.set_aside(tmp_path, "Others: (2)") is None  # there is nothing to move
-
-
-def test_a_persons_page_is_not_written_over(tmp_path):
     output.refuse_foreign(tmp_path / "new")
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds 'index\.html' and no comparison of surgfl; give another --out"):
+    with pytest.raises(ValueError, match=r"contains 'index\.html' but no comparison; choose another --out"):
         output.refuse_foreign(tmp_path)
-    (tmp_path / "runs").mkdir()  # of an older version, which wrote no record
+    (tmp_path / "runs").mkdir()  # an older version wrote no record
     output.refuse_foreign(tmp_path)
 
 
 SEGMENTATION, DEPTH = "Segmentation: shaft (a, b)", "Depth (c)"
 
 
-def test_sites_are_grouped_and_metrics_that_no_run_holds_are_left_out(two_tasks):
+def test_every_task_has_its_own_table_without_empty_metrics_and_the_lower_error_is_best(two_tasks):
     assert [group.title for group in two_tasks.groups] == [SEGMENTATION, DEPTH]
     assert [m.name for m in two_tasks.groups[0].metrics] == ["dice", "iou", "assd", "hd95"]
     assert two_tasks.groups[1].metrics == (RMSE, ABS_REL)
-
-
-def test_every_task_has_a_table_of_its_own_and_the_lower_error_is_best(two_tasks):
     segmentation, depth = own_tables(two_tasks)
     assert segmentation.title == f"A title; {SEGMENTATION}: Dice (%), higher is better"
     assert segmentation.head == ("Method", "Average", "a", "b", "Worst site")
@@ -199,25 +173,21 @@ def test_every_task_has_a_table_of_its_own_and_the_lower_error_is_best(two_tasks
 
 
 def test_no_number_stands_in_a_table_of_another_task(two_tasks):
-    for grouped in (False, True):
-        for table in all_tables(two_tasks, grouped=grouped):
-            names = " ".join((*table.head, table.title, *(name for name, _ in table.groups)))
-            assert not ("Dice" in names and "RMSE" in names)
-            assert not ("RMSE" in names and {"a", "b"} & set(table.head))
-
-
-def test_metrics_stand_two_by_two_and_edges_by_four(two_tasks):
+    for table in all_tables(two_tasks):
+        names = " ".join((*table.head, table.title, *(name for name, _ in table.groups)))
+        assert not ("Dice" in names and "RMSE" in names)
+        assert not ("RMSE" in names and {"a", "b"} & set(table.head))
     overlaps, distances = ["Dice (%) ↑", "IoU (%) ↑"], ["ASSD (px) ↓", "HD95 (px) ↓"]
     depth = ["RMSE (mm) ↓", "absolute relative error ↓"]
-    found = [[name for name, _ in table.groups] for table in all_tables(two_tasks, grouped=True) if table.groups]
-    assert found == [overlaps, distances, overlaps + distances, depth, depth]
+    outcome = [[name for name, _ in table.groups] for table in all_tables(two_tasks) if table.groups]
+    assert outcome == [overlaps, distances, overlaps + distances, depth, depth]
 
 
 def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
     segmentation, depth = two_tasks.groups
     assert contest(two_tasks, segmentation, DICE).best == contest(two_tasks, segmentation, HD95).best == "PFedSIS"
-    found = contest(two_tasks, depth, RMSE)
-    assert (found.best, found.second, found.difference, found.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
+    outcome = contest(two_tasks, depth, RMSE)
+    assert (outcome.best, outcome.second, outcome.difference, outcome.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
     assert f"Do the best two differ? {DEPTH}" in {table.title for table in all_tables(two_tasks)}
 
 
@@ -244,30 +214,25 @@ def test_files_keep_the_tasks_apart(two_tasks):
     scored = list(csv.DictReader(io.StringIO(output.scores_csv(two_tasks))))
     for site in ("c", "out of federation"):
         assert {r["metric"] for r in scored if r["site"] == site} == {"rmse", "abs_rel"}
-    page = output.as_page(two_tasks, all_tables(two_tasks, grouped=True))
+    page = output.as_page(two_tasks)
     charts = re.findall('class="chart[^"]*" role="img" aria-label="([^"]*) on the test videos', page)
     expected = [f"{SEGMENTATION}: Dice", f"{DEPTH}: RMSE mm"]
     assert charts[::2] == charts[1::2] == expected  # for wide windows, and for narrow ones
-    for table in all_tables(two_tasks):
-        assert as_markdown(table) and as_latex(table).count("tabular") == 2
 
 
-def test_where_nothing_is_done_the_rows_are_named_with_the_reason():
+def test_without_results_the_rows_are_named_with_the_reason_and_runs_of_an_older_version_are_refused():
     nothing = compared(result("A", 1, None), result("B", 1, None))
     assert nothing.groups == ()
     table = own_tables(nothing)[0]
     assert texts(table) == [["A"], ["B"]] and "A: too few sites" in table.note
-    assert all(as_markdown(table) and as_latex(table) for table in all_tables(nothing, grouped=True))
-
-
-def test_runs_of_an_older_version_are_refused_in_one_sentence():
+    assert all(map(as_markdown, all_tables(nothing)))
     one = result("A", 1, (0.5, 0.4))
     old = Result(one.run, one.folder, one.scores, {"commit": "abc"})
     with pytest.raises(RecordError, match=r"runs/A-1/1/run\.json: is from an older version of surgfl"):
         all_tables(compared(old))
 
 
-def test_the_held_out_layout_shows_all_metrics_of_the_site_outside():
+def test_the_held_out_layout_shows_all_metrics_of_the_held_out_site_with_merged_classes():
     rows = result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedST", 1, (0.7, 0.1), held_out=0.4)
     comparison = compared(*rows, layout="held-out")
     (table,) = own_tables(comparison)
@@ -275,9 +240,6 @@ def test_the_held_out_layout_shows_all_metrics_of_the_site_outside():
     assert texts(table) == [["FedAvg", "20.00", "10.00", "8.00", "16.00"], ["FedST", "40.00", "20.00", "6.00", "12.00"]]
     assert table.title.endswith(": out of federation") and "merged" not in table.note
     assert all_tables(comparison)[0] == table
-
-
-def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
     one = result("FedST", 1, (0.7, 0.1), held_out=0.4)
     one.scores["held_out"] = {"merged": ["background", "shaft"], "dice": {"instrument": 0.9, "mean": 0.9}}
     comparison = compared(one, layout="held-out")
@@ -285,13 +247,6 @@ def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
     assert list(table.rows[0])[:2] == ["FedST", "90.00"] and "merged" in table.note
     one.scores["held_out"]["merged"] = ["background", "depth"]
     assert tables.held_out_table(comparison, comparison.groups[0]).rows[0][1] == "–"
-
-
-def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
-    rows = result("TS", 1, (0.5, 0.3), ticks=(True, False)), result("FedST", 1, (0.5, 0.4), ticks=(True, True))
-    (table,) = own_tables(compared(*rows, tick_names=("TS", "SERQ")))
-    assert table.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and table.labels == 3
-    assert [list(row[:3]) for row in table.rows] == [["TS", "✓", ""], ["FedST", "✓", "✓"]]
 
 
 def test_facts_say_what_each_row_has_where_they_differ():

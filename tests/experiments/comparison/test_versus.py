@@ -1,4 +1,4 @@
-"""Two rows video by video: what is paired, what is tested, and what stands on the page."""
+"""Two rows video by video: pairs, tests, and their charts and tables."""
 
 import pytest
 
@@ -22,25 +22,25 @@ def row(label, seed, more, *, site="a", without=()):
     return one
 
 
-def test_frames_are_drawn_and_videos_tested_over_the_seeds_of_both():
+def test_frames_are_drawn_and_videos_tested_over_common_seeds_and_frames():
     rows = row("A", 1, 0.1), row("A", 2, 0.3), row("A", 3, 0.9), row("B", 1, 0.0), row("B", 2, 0.0)
-    found = matched(compared(*rows), DICE, "A", "B", SITES)
-    assert found.drawn == (pytest.approx([0.7, 0.9, 0.4, 0.6, 0.6]), pytest.approx([0.5, 0.7, 0.2, 0.4, 0.4]))
-    assert found.tested == (pytest.approx([0.8, 0.4, 0.6]), pytest.approx([0.6, 0.2, 0.4]))
-    assert found.test == paired_test(*found.tested) and found.test.least == 0.25
-
-
-def test_a_frame_that_one_row_lacks_is_not_paired():
-    found = matched(compared(row("A", 1, 0.1, without=[("v2", 0)]), row("B", 1, 0.0)), DICE, "A", "B", SITES)
-    assert len(found.drawn[0]) == 4 and len(found.tested[0]) == 2
+    pair = matched(compared(*rows), DICE, "A", "B", SITES)
+    assert pair.drawn == (pytest.approx([0.7, 0.9, 0.4, 0.6, 0.6]), pytest.approx([0.5, 0.7, 0.2, 0.4, 0.4]))
+    assert pair.tested == (pytest.approx([0.8, 0.4, 0.6]), pytest.approx([0.6, 0.2, 0.4]))
+    assert pair.test == paired_test(*pair.tested) and pair.test.least == 0.25
+    pair = matched(compared(row("A", 1, 0.1, without=[("v2", 0)]), row("B", 1, 0.0)), DICE, "A", "B", SITES)
+    assert len(pair.drawn[0]) == 4 and len(pair.tested[0]) == 2
     assert matched(compared(row("A", 1, 0.1), row("B", 2, 0.0)), DICE, "A", "B", SITES) is None
 
 
-def test_without_a_presets_pairs_the_best_two_are_compared_at_all_sites_and_each():
+def test_by_default_the_best_two_are_compared_at_all_sites_and_each_if_videos_were_scored():
     comparison = compared(row("A", 1, 0.1), row("B", 1, 0.0), result("C", 1, (0.1, 0.1)))
-    ((one, metric, found),) = versus(comparison, comparison.groups[0])
+    ((one, metric, pair),) = versus(comparison, comparison.groups[0])
     assert metric == DICE
-    assert set(one.models) == {"A", "B"} and list(found) == ["all sites", "a"]
+    assert set(one.models) == {"A", "B"} and list(pair) == ["all sites", "a"]
+    comparison = compared(result("A", 1, (0.5, 0.5)), result("B", 1, (0.4, 0.4)))
+    group = comparison.groups[0]
+    assert versus_table(comparison, group) is None and not versus_panel(comparison, group).charts
 
 
 def test_violins_and_tests_of_named_pairs_are_on_the_page_and_in_the_tables():
@@ -56,7 +56,7 @@ def test_violins_and_tests_of_named_pairs_are_on_the_page_and_in_the_tables():
         ["FL / CEN", "all", "Dice (%)", "3", "0.00", "1", "1"],
     ]  # fmt: skip
     assert table in all_tables(comparison)
-    read = [[one.test for _, _, found in versus(comparison, group) for one in found.values()] for _ in range(2)]
+    read = [[one.test for _, _, pair in versus(comparison, group) for one in pair.values()] for _ in range(2)]
     assert all(once is again for once, again in zip(*read, strict=True)), "figure and table compute it once"
 
 
@@ -72,9 +72,3 @@ def test_a_pair_may_name_its_metric_and_one_that_nobody_scored_by_has_no_violin(
     differences = {(cells[1], cells[2]): cells[4] for cells in table.rows}
     assert differences["all sites", "Dice (%)"] == "10.00" and differences["all sites", "IoU (%)"] == "25.00"
     assert len({metric for _, metric in differences}) == 2
-
-
-def test_runs_without_such_numbers_have_none():
-    comparison = compared(result("A", 1, (0.5, 0.5)), result("B", 1, (0.4, 0.4)))
-    group = comparison.groups[0]
-    assert versus_table(comparison, group) is None and not versus_panel(comparison, group).charts

@@ -1,4 +1,4 @@
-"""`surgfl train FOLDER` describes the folder, trains, and says how good the model was and is."""
+"""`surgfl train FOLDER` describes the folder, trains, and reports the scores before and after."""
 
 from unittest.mock import Mock
 
@@ -22,7 +22,7 @@ def photograph(index):
 
 @pytest.fixture
 def folder(toy_bundle, tmp_path, monkeypatch):
-    """Return a function that lays a folder of one's own with so many videos; results go to the working directory."""
+    """Return a function that writes a custom folder with videos; results go to the working directory."""
     monkeypatch.chdir(tmp_path)
 
     def make(videos="abc", name="ours"):
@@ -35,10 +35,10 @@ def folder(toy_bundle, tmp_path, monkeypatch):
 def test_a_folder_becomes_a_model_with_scores_before_and_after(folder, tmp_path, capsys):
     ours = folder()
     assert main(["train", str(ours), *NAMED, *SMALL]) == 0
-    said = capsys.readouterr().out
-    assert "at 32x32, in batches of 1, at most 2 steps: about " in said
-    assert "all frames to test are of one video (c)" in said
-    lines = said.strip().splitlines()
+    message = capsys.readouterr().out
+    assert "at 32x32, in batches of 1, at most 2 steps: about " in message
+    assert "all test frames are from one video (c)" in message
+    lines = message.strip().splitlines()
     assert lines[-1] == "next: surgfl segment VIDEO --model ours-model/model.safetensors"
     assert lines[-3:-1] == ["ours-model/before-after.png", "ours-model/model.safetensors"]
     assert any(line.startswith("test Dice 0.") and line.endswith("(2 steps; 4 frames)") for line in lines)
@@ -59,25 +59,22 @@ def test_options_that_a_site_yaml_would_ignore_are_refused(folder, capsys):
 def test_one_video_is_cut_by_time_and_two_give_a_test(folder, capsys):
     one = folder("a", "one")
     assert main(["train", str(one), *NAMED, *SMALL]) == 0
-    assert "of the same video as those to train on (one): the scores show how well" in capsys.readouterr().out
+    assert "training frames are from the same video (one): the scores show how well" in capsys.readouterr().out
     two = folder("ab", "two")
     assert main(["train", str(two), *NAMED, *SMALL]) == 0
     split = yaml.safe_load((two / "site.yaml").read_text())["split"]
     assert split == {"train": ["a"], "validation": [{"b": [0, 2]}], "test": [{"b": [2, 4]}]}
-    assert "chosen and tested on parts of one video (b)" in capsys.readouterr().out
+    assert "validation and test use parts of the same video (b)" in capsys.readouterr().out
 
 
-def test_too_few_frames_end_with_one_sentence_and_no_model(folder, tmp_path, capsys):
+def test_too_few_frames_and_other_paths_end_with_one_sentence_and_no_model(folder, tmp_path, capsys):
     one = folder("a")
     for kind in ("images", "masks"):
         for number in (2, 3):
             (one / kind / "a" / f"{number}.png").unlink()
     assert main(["train", str(one), *NAMED, *SMALL]) == 2
-    assert "has 2 labelled frames, and 3 are needed" in capsys.readouterr().err
+    assert "2 labelled frames of 3 needed to train, validate and test" in capsys.readouterr().err
     assert not (tmp_path / "ours-model").exists()
-
-
-def test_what_is_neither_a_folder_nor_a_site_yaml_is_refused(folder, tmp_path, capsys):
     assert main(["train", str(tmp_path / "nowhere"), *SMALL]) == 2
     assert "nowhere: no such file" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
@@ -102,7 +99,7 @@ def test_a_command_with_a_wrong_option_leaves_no_description(folder, odd, capsys
 
 def test_videos_to_validate_alone_are_no_split(folder, capsys):
     assert main(["train", str(folder("abc")), *NAMED, *SMALL, "--validation", "b"]) == 2
-    assert "'split' names no video under 'train'" in capsys.readouterr().err
+    assert "'split' has no video under 'train'" in capsys.readouterr().err
 
 
 def test_only_what_cannot_be_seen_is_asked_at_a_terminal(folder, monkeypatch):

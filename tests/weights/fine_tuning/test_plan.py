@@ -4,7 +4,14 @@ import math
 
 import pytest
 
-from shared_components.weights.fine_tuning.plan import Counts, Settings, Speed, batch_of, choose_plan, wanted_steps
+from shared_components.weights.fine_tuning.plan import (
+    Counts,
+    Settings,
+    Speed,
+    automatic_batch_size,
+    choose_plan,
+    target_steps,
+)
 
 FEW = Counts(train=4, validation=1, test=1)
 SECOND = Speed(step=1.0, validation=0.5, test=1.0)
@@ -29,13 +36,12 @@ def test_few_frames_take_80_steps_with_twelve_validations_and_the_time_is_their_
     ("frames", "batch", "steps"), [(1, 2, 80), (8, 4, 80), (30, 4, 300), (31, 4, 310), (999, 4, 2000)]
 )
 def test_more_frames_are_seen_forty_times_within_bounds(frames, batch, steps):
-    assert wanted_steps(frames, batch) == steps
+    assert target_steps(frames, batch) == steps
 
 
 @pytest.mark.parametrize(("frames", "gpu", "batch"), [(1, False, 2), (3, False, 3), (9, False, 4), (9, True, 8)])
 def test_a_batch_is_of_the_machine_and_of_no_more_frames_than_there_are_but_two(frames, gpu, batch):
-    assert batch_of(Settings(), frames, gpu=gpu) == batch
-    assert batch_of(Settings(batch_size=7), frames, gpu=gpu) == 7
+    assert automatic_batch_size(frames, gpu=gpu) == batch
 
 
 def test_the_largest_size_that_fits_is_taken_and_none_beyond_the_frames_own():
@@ -50,17 +56,11 @@ def test_the_largest_size_that_fits_is_taken_and_none_beyond_the_frames_own():
     assert planned(minutes=60, native=large, size=(192, 256)).size == (192, 256), "what is given is not chosen"
 
 
-def test_steps_are_as_many_as_the_minutes_have():
+def test_steps_are_as_many_as_fit_or_as_given_and_too_few_minutes_are_refused():
     plan = planned(minutes=1)
     assert 20 <= plan.steps < 80 and plan.seconds <= 60
     assert plan.steps == int(60 - 8 - 13 * 0.5), "what scoring and thirteen validations leave"
-
-
-def test_given_steps_are_all_taken_whatever_the_minutes():
     assert planned(minutes=0.1, steps=500, native=(1080, 1920)).steps == 500
-
-
-def test_too_few_minutes_are_refused_with_what_would_do():
     with pytest.raises(
         ValueError, match=r"^0\.5 minutes are not enough: a step takes 1\.0 s here, .*--minutes 2, or a"
     ):

@@ -1,18 +1,18 @@
-"""What is rendered for a network that follows objects follows from the generator alone."""
+"""Rendering for a network that tracks objects depends only on the generator."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from shared_components.weights.pretraining.filming import (
+from shared_components.weights.pretraining.stream import (
     KINDS,
-    chosen,
     clip_length,
     drawn_filming,
+    random_objects,
+    renumbered,
     scene_of,
     single_of,
-    some_objects,
 )
 
 
@@ -35,28 +35,22 @@ def test_an_instrument_keeps_its_number_where_another_one_leaves():
 
 def test_objects_of_the_first_frame_are_taken_first_and_small_ones_never():
     clip = np.stack([block(0, 5, 5, 7), block(9, 9, 9, 9)])
-    assert np.unique(chosen(clip, 2)[0]).tolist() == [0, 1, 2] and not chosen(clip, 2)[1].any()
-    assert chosen(clip, 3)[1].tolist() == [[3] * 24]  # the first frame has no third
-    assert np.array_equal(chosen(clip[0], 1, order=[7, 5]), block(0, 0, 0, 1))
-    assert not chosen(block(4, times=5), 3).any()
+    assert np.unique(renumbered(clip, 2)[0]).tolist() == [0, 1, 2] and not renumbered(clip, 2)[1].any()
+    assert renumbered(clip, 3)[1].tolist() == [[3] * 24]  # the first frame has no third
+    assert np.array_equal(renumbered(clip[0], 1, order=[7, 5]), block(0, 0, 0, 1))
+    assert not renumbered(block(4, times=5), 3).any()
+    labels = [random_objects(block(1, 2, 3, 4, 5), 3, generator(seed)) for seed in range(40)]
+    assert {int(one.max()) for one in labels} == {1, 2, 3}
+    assert len({one.tobytes() for one in labels}) > 20
+    assert np.array_equal(labels[3], random_objects(block(1, 2, 3, 4, 5), 3, generator(3)))
 
 
-def test_drawn_objects_are_at_most_as_many_as_asked_and_differ():
-    found = [some_objects(block(1, 2, 3, 4, 5), 3, generator(seed)) for seed in range(40)]
-    assert {int(one.max()) for one in found} == {1, 2, 3}
-    assert len({one.tobytes() for one in found}) > 20
-    assert np.array_equal(found[3], some_objects(block(1, 2, 3, 4, 5), 3, generator(3)))
-
-
-def test_paces_lie_around_the_interval_and_all_kinds_occur():
+def test_paces_lie_around_the_interval_and_clips_have_two_frames_up_to_the_most():
     drawn = [drawn_filming(2.0, generator(seed), objects=3) for seed in range(60)]
     seconds = [1 / one.rate for one in drawn]
     assert 0.7 <= min(seconds) < 1 and 3 < max(seconds) <= 4
     assert {(one.things, one.ids) for one in drawn} == set(KINDS)
     assert 0.35 <= 1 / drawn_filming(0.0, generator(), objects=3).rate <= 2
     assert drawn_filming(2.0, generator(), objects=0).ids is scene_of
-
-
-def test_clips_have_two_frames_up_to_the_most():
     assert {clip_length(4, generator(seed)) for seed in range(40)} == {2, 3, 4}
     assert clip_length(2, generator()) == 2 and clip_length(1, generator()) == 1

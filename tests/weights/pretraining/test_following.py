@@ -1,4 +1,4 @@
-"""A pre-training of SAM2 goes on to the bits of an undisturbed one, and its weights leave the encoders fixed."""
+"""A pre-training of SAM2 resumes to the same bits, and its weights leave the encoders frozen."""
 
 import io
 import json
@@ -25,7 +25,7 @@ ENCODERS = ("vision_encoder.", "prompt_encoder.")
 
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
-    """Return a function that makes a pre-training of four steps; checks are of two videos."""
+    """Return a function that makes a pre-training of four steps; it is scored on two videos."""
     monkeypatch.setitem(ARCHITECTURES, "cpu", TOY)
     monkeypatch.setattr(tracks, "AGES", 2)
     monkeypatch.setattr(tracks, "LOOKS_SCORED", 1)
@@ -55,8 +55,8 @@ def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, 
         assert not begin("cut").run()
     assert begin("cut").run()  # the last step learns depth
     paths = [tmp_path / name / "model.safetensors" for name in ("whole", "cut")]
-    found, again = map(load_weights, paths)
-    assert all(torch.equal(value, again[name]) for name, value in found.items())
+    trained, again = map(load_weights, paths)
+    assert all(torch.equal(value, again[name]) for name, value in trained.items())
     last = whole.learner.network.state_dict()
     moved = {name for name, value in last.items() if not torch.equal(value, first[name])}
     assert any(name.startswith(ENCODERS[0]) for name in moved) and "depth_head.weight" in moved
@@ -65,7 +65,7 @@ def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, 
     assert "network" not in notes and notes["task"] == "segmentation" and json.loads(notes["numbers"])["frames"] == 2
     assert "trained_encoders" not in load_bundle("surgfed").network
     (scores,) = [json.loads(line)["scores"] for line in (tmp_path / "cut" / "log.jsonl").open() if "scores" in line]
-    assert set(scores) == {"random", "named"} and set(scores["named"]) == {*tracks.SHOWN, "objects"}
+    assert set(scores) == {"random", "named"} and set(scores["named"]) == {*tracks.TRACKERS, "objects"}
 
 
 def test_without_objects_the_encoder_learns_every_pixels_class_by_a_layer_that_a_resume_restores(begin, tmp_path):
@@ -80,8 +80,8 @@ def test_without_objects_the_encoder_learns_every_pixels_class_by_a_layer_that_a
         torch.equal(a, b)
         for a, b in zip(layer.parameters(), half.learner.lessons[0][1].layer.parameters(), strict=True)
     )
-    found = load_weights(tmp_path / "whole" / "model.safetensors")
-    assert set(found) == set(first)  # the layer is not among them
+    trained = load_weights(tmp_path / "whole" / "model.safetensors")
+    assert set(trained) == set(first)  # the layer is not among them
     last = whole.learner.network.state_dict()
     moved = {name for name, value in last.items() if not torch.equal(value, first[name])}
     assert moved and all(name.startswith(ENCODERS[0]) for name in moved)

@@ -1,5 +1,6 @@
-"""Steps: clipped, averaged, refused where the loss is no number."""
+"""Steps: clipped, averaged, refused for a loss that is not finite, and recorded; a stand-in records without a GPU."""
 
+import contextlib
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 from shared_components.core.bundle import load_bundle
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
-from shared_components.weights.pretraining.learner import Learner, make_optimizer, recordable
+from shared_components.weights.pretraining.learner import WARM_UP, Graphs, Learner, make_optimizer, recordable
 from shared_components.weights.pretraining.plan import Phase, task_for
 from shared_components.weights.pretraining.stream import batches
 from tests.weights.pretraining.conftest import tiny
@@ -87,10 +88,13 @@ def test_a_gradient_is_clipped_to_norm_one_and_nothing_is_dropped_out(learner_of
     assert norm == pytest.approx(1.0, rel=1e-4)
 
 
-def test_norms_and_biases_do_not_decay():
+def test_norms_and_biases_do_not_decay_and_weights_stay_float32(learner_of):
     network = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
     groups = make_optimizer(network, tiny(weight_decay=0.3)).param_groups
     assert [(len(group["params"]), group["weight_decay"]) for group in groups] == [(1, 0.3), (3, 0.0)]
+    learner, plain = learner_of(precision="bf16"), learner_of()
+    assert learner.step(0, batch_of(0.3)) != plain.step(0, batch_of(0.3))
+    assert {value.dtype for value in learner.network.parameters()} == {torch.float32}
 
 
 @pytest.mark.slow
@@ -102,12 +106,6 @@ def test_the_loss_falls_whatever_the_task(learner_of, task):
     assert sum(losses[-10:]) < 0.9 * sum(losses[:10])
 
 
-def test_mixed_precision_keeps_weights_in_float32(learner_of):
-    learner, plain = learner_of(precision="bf16"), learner_of()
-    assert learner.step(0, batch_of(0.3)) != plain.step(0, batch_of(0.3))
-    assert {value.dtype for value in learner.network.parameters()} == {torch.float32}
-
-
 def test_a_start_from_a_file_pastes_its_weights(learner_of, tmp_path):
     one = learner_of(seed=1)
     save_weights(tmp_path / "model.safetensors", one.network.state_dict())
@@ -117,12 +115,12 @@ def test_a_start_from_a_file_pastes_its_weights(learner_of, tmp_path):
 
 
 def test_what_undoes_steps_sets_network_average_and_optimizer_back(learner_of):
-    """As before a CUDA graph is recorded: the steps after it are those of a training that never took these."""
+    """As before the recording of a CUDA graph: later steps are the same as without the undone steps."""
     one, other = learner_of(), learner_of()
     for steps in ((), (0, 1)):  # before the first step, and in the middle of a training
         for number in steps:
             assert one.step(number, batch_of()) == other.step(number, batch_of())
-        undo = one._undoing()
+        undo = one._undo_function()
         one.step(7, batch_of(0.1))
         one.step(8, batch_of(0.9))
         undo()
@@ -138,3 +136,61 @@ def test_steps_are_recorded_where_that_has_been_seen_to_work(bundle, task, yes):
     opened = load_bundle(bundle)
     made = task_for(opened, task)
     assert recordable(build_network(opened.network, out_channels=made.channels), made) is yes
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    """Let a "graph" be the work that was done while it was recorded, which a replay does again."""
+    works = []
+
+    class Graph:
+        def replay(self) -> None:
+            works[-1]()
+
+    class Stream:
+        def wait_stream(self, other) -> None:
+            pass
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: contextlib.nullcontext())
+    return works
+
+
+class Sum:
+    """Adds what it is given to a weight, as recorded work does: by the tensors that it saw."""
+
+    def __init__(self, works) -> None:
+        self.weight, self.result, self.calls, self.works = torch.zeros(()), torch.zeros(()), 0, works
+
+    def take(self, batch) -> torch.Tensor:
+        self.calls += 1
+        image = batch["image"]
+
+        def work() -> None:
+            self.weight += image.sum()
+            self.result.copy_(self.weight)
+
+        self.works.append(work)
+        if self.calls % (WARM_UP + 1):  # the last call of a recording launches nothing
+            work()
+        return self.result
+
+    def undo(self):
+        kept = self.weight.clone()
+        return lambda: self.weight.copy_(kept)
+
+
+def test_a_step_reads_its_own_batch_and_another_shape_continues_from_the_same_weights(recording):
+    total = Sum(recording)
+    graphs = Graphs(total.take, total.undo)
+    assert float(graphs({"image": torch.full((2,), 3.0)})) == 6
+    assert float(graphs({"image": torch.full((2,), 4.0)})) == 14
+    assert total.calls == WARM_UP + 1
+    total = Sum(recording)
+    graphs = Graphs(total.take, total.undo)
+    graphs({"image": torch.ones(2)})
+    assert float(graphs({"image": torch.ones(5)})) == 7
+    assert total.calls == 2 * (WARM_UP + 1)

@@ -13,7 +13,7 @@ from shared_components.weights.pretraining.lessons import (
     Following,
     PixelClasses,
     Seeing,
-    at_first_sight,
+    first_boxes,
     lessons_for,
     spec_of,
 )
@@ -44,9 +44,9 @@ def segmentation():
 def test_an_object_has_one_box_where_it_is_first_seen():
     boxes = torch.full((1, 3, 2, 4), math.nan)
     boxes[0, 1:, 0], boxes[0, :, 1] = 5.0, 2.0
-    found = at_first_sight(boxes)
-    assert (~found[0, :, :, 0].isnan()).tolist() == [[False, True], [True, False], [False, False]]
-    assert (found[0, 1, 0] == 5).all() and (found[0, 0, 1] == 2).all()
+    outcome = first_boxes(boxes)
+    assert (~outcome[0, :, :, 0].isnan()).tolist() == [[False, True], [True, False], [False, False]]
+    assert (outcome[0, 1, 0] == 5).all() and (outcome[0, 0, 1] == 2).all()
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 32, 32), (1, 32, 32)])
@@ -61,7 +61,7 @@ def test_boxes_are_around_objects_and_moved(shape):
     assert (away > 0).all() and (away <= torch.tensor([2.0, 1.0, 2.0, 1.0])).all()
 
 
-def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
+def test_every_fourth_lesson_is_depth_and_a_network_without_prompts_learns_only_the_task():
     depth, network = {"prompts": "first", "targets_of": "all"}, Shared()
     lessons = lessons_for(bundle(segmentation={}, depth=depth), segmentation(), network, objects=3)
     assert [one.channels for _, one in lessons] == [4, 4, 4, 1] and lessons[0][1] is network
@@ -69,13 +69,10 @@ def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
     assert len(lessons_for(bundle(segmentation={}), segmentation(), network, objects=3)) == 1
     spec = spec_of(bundle(segmentation={}, depth=depth), segmentation(), clip=4)
     assert spec.targets == ("label", "depth") and spec.frames == 4
-
-
-def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is_refused():
     plain, network = make_task("segmentation", {}, classes=CLASSES), Shared()
     assert lessons_for(bundle(segmentation={}), plain, network, objects=3) == [(plain, network)]
     assert spec_of(bundle(segmentation={}), plain, clip=4) == plain.spec
-    with pytest.raises(ValueError, match=r"toy: .* learns depth along with segmentation; give --task segmentation"):
+    with pytest.raises(ValueError, match=r"toy: .* learns depth along with segmentation; set --task segmentation"):
         lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network, objects=3)
 
 

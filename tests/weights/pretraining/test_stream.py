@@ -1,4 +1,4 @@
-"""Batches follow from the seed and a group's number, and every frame of one is of another video."""
+"""Batches depend only on the seed and the group; each frame of a batch is from another video."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ CLIPS = SampleSpec(frames=3, interval=0.25)
 
 @pytest.fixture
 def rendered(monkeypatch):
-    """Let videos be flat frames of one grey level each: ten times the video's number, plus the frame's."""
+    """Replace videos by flat grey frames with the level ten times the video's number, plus the frame's."""
     asked = []
 
     def render_video(look, seed, *, frames, height, width, rate, things=()):
@@ -53,8 +53,8 @@ def equal(one, other):
 
 def test_groups_cover_the_steps_of_every_phase():
     settings = tiny(phases=(Phase(64, 64, 7), Phase(64, 96, 2)), frames=3)
-    found = [(span.phase.width, span.first, span.count) for span in spans(settings)]
-    assert found == [(64, 0, 3), (64, 3, 3), (64, 6, 1), (96, 7, 2)]
+    covered = [(span.phase.width, span.first, span.count) for span in spans(settings)]
+    assert covered == [(64, 0, 3), (64, 3, 3), (64, 6, 1), (96, 7, 2)]
 
 
 def test_every_frame_of_a_batch_is_of_another_video_and_the_next_batch_shows_their_next_frames(rendered):
@@ -126,9 +126,6 @@ def test_held_out_frames_are_of_videos_that_are_never_trained_on(rendered):
     assert [item.targets["label"].shape for item in items] == [(64, 96)] * 2
     clips = held_out("random-1000003", 3, size=(64, 96), spec=CLIPS, count=2)
     assert [item.images.shape for item in clips] == [(3, 64, 96, 3)] * 2
-
-
-def test_every_frame_of_a_clip_has_its_labels_where_all_have_them(rendered):
     everywhere = SampleSpec(("label", "depth"), frames=3, interval=0.25, targets_of="all")
     (_, second) = held_out("rose", 0, size=(64, 96), spec=everywhere, count=2)
     assert second.targets["label"][:, 0, 0].tolist() == [1, 2, 3] and second.targets["depth"].shape == (3, 64, 96)

@@ -12,7 +12,7 @@ from tests.weights.pretraining.conftest import tiny
 
 
 class Known(nn.Module):
-    """Answers with the labels that it was told."""
+    """Answers with the given labels."""
 
     def __init__(self, label):
         super().__init__()
@@ -24,7 +24,7 @@ class Known(nn.Module):
 
 
 def moving():
-    """Return labels of a triangle of 10 pixels that moves 2 columns to the right, and of one that leaves."""
+    """Return labels of a triangle of 10 pixels that moves 2 columns to the right, and of an object that leaves."""
     label = torch.zeros(1, 2, 8, 16, dtype=torch.long)
     for row in range(4):
         label[0, 0, row, : row + 1] = 1
@@ -34,23 +34,17 @@ def moving():
     return label
 
 
-def test_scores_are_worked_by_hand():
+def test_scores_are_worked_by_hand_and_training_mode_stays():
     label = moving()
-    found = iou_by_age(Known(label), [Video(torch.zeros(1, 2, 3, 8, 16), label)])
-    assert found["objects"] == [2, 1] and found[NETWORK] == [1.0, 1.0]
-    assert found[TRUE] == found[OWN] == [1.0, pytest.approx(3 / 17)]  # 3 pixels of 10 and 10 are common
+    outcome = iou_by_age(Known(label), [Video(torch.zeros(1, 2, 3, 8, 16), label)])
+    assert outcome["objects"] == [2, 1] and outcome[NETWORK] == [1.0, 1.0]
+    assert outcome[TRUE] == outcome[OWN] == [1.0, pytest.approx(3 / 17)]  # 3 pixels of 10 and 10 are common
     # boxes of 16 pixels around 10, and of 2 around 2; a frame later 7 of the 10 lie in the box
-    assert found[BOX] == [pytest.approx((10 / 16 + 1) / 2), pytest.approx(7 / 19)]
-
-
-def test_the_networks_first_mask_held_still_is_its_own_and_not_the_true_one():
+    assert outcome[BOX] == [pytest.approx((10 / 16 + 1) / 2), pytest.approx(7 / 19)]
     label = moving()
-    found = iou_by_age(Known(label.flip(1)), [Video(torch.zeros(1, 2, 3, 8, 16), label)])  # second frame first
-    assert found[NETWORK] == [pytest.approx(3 / 17 / 2), pytest.approx(3 / 17)]
-    assert found[OWN] == [pytest.approx(3 / 17 / 2), 1.0] and found[TRUE] == [1.0, pytest.approx(3 / 17)]
-
-
-def test_a_network_that_sees_nothing_scores_nothing_and_stays_in_training():
+    outcome = iou_by_age(Known(label.flip(1)), [Video(torch.zeros(1, 2, 3, 8, 16), label)])  # second frame first
+    assert outcome[NETWORK] == [pytest.approx(3 / 17 / 2), pytest.approx(3 / 17)]
+    assert outcome[OWN] == [pytest.approx(3 / 17 / 2), 1.0] and outcome[TRUE] == [1.0, pytest.approx(3 / 17)]
     label = moving()
     network = Known(torch.zeros_like(label)).train()
     assert iou_by_age(network, [Video(torch.zeros(1, 2, 3, 8, 16), label)])[NETWORK] == [0.0, 0.0]

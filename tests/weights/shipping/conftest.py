@@ -1,4 +1,4 @@
-"""A folder of two tiny bundles, and what a pre-training of one of them left."""
+"""A folder with two tiny bundles, and the files of a pre-training."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def pretrained(tmp_path, weights):
 
 @pytest.fixture
 def toy_bundles(tmp_path, monkeypatch):
-    """Let there be the bundles `one` and `two`, of one network; return their folder."""
+    """Write the bundles `one` and `two` with the same network; return their folder."""
     shutil.copy(Path(__file__).parents[3] / "LICENSE", tmp_path)
     folder = tmp_path / "bundles"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""`surgfl calibrate`: weights learn when they do not know, on scenes of their own; other weights ask for it again."""
+"""`surgfl calibrate` calibrates weights on rendered scenes; other weights need a new calibration."""
 
 import json
 from functools import partial
@@ -16,7 +16,7 @@ from shared_components.data.site_file import load_site
 from shared_components.networks.checkpoints import save_weights
 from shared_components.scenes.site import write_site
 from shared_components.weights.shipping import calibrating
-from shared_components.weights.shipping.calibrating import Plan, _videos_of, calibrate
+from shared_components.weights.shipping.calibrating import Plan, _real_videos, calibrate
 from shared_components.weights.shipping.recipe import CHOOSING
 from shared_components.weights.shipping.weights import UNSEEN
 from shared_components.weights.shipping.weights import Tested as Scored
@@ -43,7 +43,7 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     assert shipped(pretrained, *NONE_SCORED) == 0
     assert "next: surgfl calibrate one" in capsys.readouterr().out
     assert main(["calibrate", "one", "--real", f"limit={real}"]) == 2
-    assert "the site 'limit' has the name of a group of rendered videos" in capsys.readouterr().err
+    assert "site 'limit' has the name of a group of rendered videos" in capsys.readouterr().err
     assert main(["calibrate", "one", "--real", f"Hospital A={real}"]) == 0
     path = toy_bundles / "one" / MODEL
     made = read_calibration(path.with_name(FILE))
@@ -55,17 +55,17 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     known = {"unseen": 4, "unseen microscope": 2, "unseen flexible": 2, "a grey frame": 1, "noise": 1}
     counts = known | {"a drawing of a house": 1, "Hospital A": 2}
     for groups in card["rates"].values():
-        assert {name: found["videos"] for name, found in groups.items()} == counts
+        assert {name: record["videos"] for name, record in groups.items()} == counts
     trained = load_trained(path, bundle="one")
     grey = encoder_features(trained.network.eval(), resized_frame(np.full((9, 9, 3), 128, np.uint8)))
     score = trained.calibration.score(grey)
     assert card["rates"]["encoder"]["a grey frame"]["median"] == pytest.approx(score, abs=0.01)
-    assert {name: found["frames"] for name, found in card["errors"].items()} == {"unseen": 4, "Hospital A": 12}
+    assert {name: record["frames"] for name, record in card["errors"].items()} == {"unseen": 4, "Hospital A": 12}
 
     document = (toy_bundles / "one" / "docs" / "README.md").read_text()
     assert "**Warning for unknown scenes**" in document and "| Hospital A | 2 |" in document
-    said = capsys.readouterr().out
-    assert "Hospital A" in said and str(path.with_name(FILE)) in said
+    message = capsys.readouterr().out
+    assert "Hospital A" in message and str(path.with_name(FILE)) in message
     assert main(["bundles", "--check"]) == 0
 
     facts = json.loads((pretrained / "pretraining.json").read_text())
@@ -75,16 +75,16 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     assert "**Warning for unknown scenes**" not in (toy_bundles / "one" / "docs" / "README.md").read_text()
     capsys.readouterr()
     assert main(["bundles", "--check"]) == 2
-    assert "is of other weights than those beside it; run `surgfl calibrate one`" in capsys.readouterr().err
+    assert "belongs to other weights; run `surgfl calibrate one`" in capsys.readouterr().err
     assert load_trained(path, bundle="one").calibration is None
 
 
 def test_frames_of_a_real_video_are_spread_and_too_few_are_repeated(real, monkeypatch):
     monkeypatch.setattr(calibrating, "FRAMES", 2)
-    found = list(_videos_of(Scored("A", "real", load_site(real))))
-    assert [video.shape for video in found] == [(2, 64, 96, 3)] * 6  # 0 and 3, 1 and 4, 2 and 5 of either
+    record = list(_real_videos(Scored("A", "real", load_site(real))))
+    assert [video.shape for video in record] == [(2, 64, 96, 3)] * 6  # 0 and 3, 1 and 4, 2 and 5 of either
     monkeypatch.setattr(calibrating, "FRAMES", 8)
-    first, _ = _videos_of(Scored("A", "real", load_site(real)))
+    first, _ = _real_videos(Scored("A", "real", load_site(real)))
     assert first.shape[0] == 8 and (first[6:] == first[:2]).all() and (first[0] != first[1]).any()
 
 
@@ -96,7 +96,7 @@ def test_the_limit_is_passed_by_no_more_than_was_allowed_of_the_videos_that_set_
     groups = {"known videos": videos[:100], "limit": videos[100:], "eyes and hollow organs": along[:20]}
     made = calibrating._fitted(groups, {"weights": "", "temperature": 1.0})
     rates = calibrating._rates(made, groups | {"same": videos[100:], "far": far, "along": along[20:]})
-    assert {name: found["warned"] for name, found in rates.items() if name != "same"} == {"far": 50, "along": 30}
+    assert {name: record["warned"] for name, record in rates.items() if name != "same"} == {"far": 50, "along": 30}
     assert 0 < rates["same"]["warned"] <= 2 and made.facts.limit_of_few > made.facts.limit >= 1
     assert rates["same"]["frames"] == 800
 
@@ -113,7 +113,7 @@ def test_a_model_of_depth_and_a_bundle_without_weights_are_refused(tmp_path, wei
     path = tmp_path / "model.safetensors"
     numbers = {"task": "depth", "outputs": "", "numbers": "{}"}
     save_weights(path, weights, NOTES | numbers)
-    with pytest.raises(ValueError, match="only models of segmentation that need no box are calibrated"):
+    with pytest.raises(ValueError, match="only segmentation models without box prompts can be calibrated"):
         calibrate(path, bundle="one")
     assert main(["calibrate", "two"]) == 2 and "bundle 'two' ships no weights" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What `surgfl pretrain` leaves of a network that follows boxes is shipped, with its controls in the card."""
+"""A pre-trained network that follows boxes is shipped with its controls in the card."""
 
 import json
 import shutil
@@ -79,11 +79,8 @@ def test_tracking_weights_are_shipped_with_their_controls_and_earlier_stage(runs
         assert load_initial_weights(network, "rendered", card=task.card, bundle="surgfed")["fresh"] == []
 
 
-def test_a_stage_of_other_weights_is_refused(runs):
+def test_a_stage_of_other_weights_is_refused_and_other_networks_have_no_tracks(runs):
     encoder, following = runs
-    with pytest.raises(CheckpointError, match=r"encoder did not begin from the weights of .*following; give to --befo"):
+    with pytest.raises(CheckpointError, match=r"encoder did not start from the weights of .*following; set --before"):
         read_stages([encoder, following])
-
-
-def test_a_network_that_follows_nothing_has_no_such_rows():
     assert track_rows({"checks": {"random": {"dice": {"mean": 0.5}}}}) == track_rows({}) == []

@@ -1,4 +1,4 @@
-"""A federated job's run becomes what a bundle ships: described by its records, and scored beside controls."""
+"""A federated job's run is shipped with its records and scored with controls."""
 
 import json
 
@@ -16,7 +16,7 @@ from shared_components.networks.checkpoints import CheckpointError, load_metadat
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.scenes.site import write_site
 from shared_components.weights.bundle_files import make
-from shared_components.weights.shipping.job_runs import facts_of_job
+from shared_components.weights.shipping.weights import facts_of_job
 
 pytestmark = pytest.mark.slow
 
@@ -55,15 +55,12 @@ def run(tmp_path, toy_bundles):
     return folder
 
 
-def test_the_records_of_a_run_say_how_its_model_was_made(run):
+def test_the_records_of_a_run_describe_its_training_also_with_small_batches(run):
     facts = facts_of_job(run)
     assert facts["command"] == "nvflare simulator nvflare_jobs/toy -w ws -n 2"
     assert facts["steps"] == 5 // 2 + 1 // 2 and facts["frames"] == (5 + 1) * 2  # batches of 2 of 9 and of 1
     assert facts["sizes"] == ["64x64:2"] and facts["seconds"] == 7200 and facts["sites"] == 2
     assert facts["job"] == {"method": "fedsam", "rounds": 1} and facts["settings"] == {"start": "random"}
-
-
-def test_frames_count_in_the_batches_of_a_site_that_has_fewer(run):
     described = json.loads((run / "run.json").read_text())
     described["job"]["training"]["few_samples"] = "shrink"
     (run / "run.json").write_text(json.dumps(described))
@@ -82,7 +79,7 @@ def test_an_unfinished_or_damaged_run_is_refused_in_one_sentence(run, records, s
 
 def test_a_run_without_words_on_its_data_is_refused(run, toy_bundles, capsys):
     assert main(["ship", str(run), *SMALL]) == 2
-    assert "--data is missing: the run is of a federated job" in capsys.readouterr().err
+    assert "--data is missing: sites of a federated job" in capsys.readouterr().err
     assert not (toy_bundles / "mae" / MODEL).exists()
 
 

@@ -1,4 +1,4 @@
-"""One recipe trains, chooses and ships; it goes on where it stopped, and what is wrong is said before any training."""
+"""A recipe trains, chooses and ships; it resumes, and errors are reported before any training."""
 
 import argparse
 import json
@@ -61,11 +61,13 @@ def test_a_recipe_trains_in_turn_chooses_and_ships_and_takes_no_step_twice(
     assert [fact["start"].get("sha256") for fact in facts] == ["", first, first]
     assert set(facts[0]["scores"]) == {"surgery", "trained", "named"}
     choice = json.loads((tmp_path / "out" / "choice.json").read_text())
-    found = choice["scores"]
-    assert choice["chosen"] == max(found, key=lambda name: found[name]["mean"])
+    result = choice["scores"]
+    assert choice["chosen"] == max(result, key=lambda name: result[name]["mean"])
     assert choice["by"] == "1 unseen looks of each of surgery, A"
-    assert set(found["second"]) == {"mean", "unseen surgery look", "A"}
-    assert found["second"]["mean"] == pytest.approx((found["second"]["unseen surgery look"] + found["second"]["A"]) / 2)
+    assert set(result["second"]) == {"mean", "unseen surgery look", "A"}
+    assert result["second"]["mean"] == pytest.approx(
+        (result["second"]["unseen surgery look"] + result["second"]["A"]) / 2
+    )
     (args,) = shipped
     assert args.pretrained.name == choice["chosen"] and [run.name for run in args.before] == ["first"]
     assert args.bundle == ["one", "two"] and args.real == [f"A={real}", f"B={real}"]
@@ -94,8 +96,8 @@ def test_unseen_looks_and_real_sites_count_half_each_and_the_best_is_chosen(reci
         return {"mean": statistics.mean([statistics.mean(unseen), statistics.mean(real)])}
 
     monkeypatch.setattr(recipes, "_scores", taken)
-    found = read_recipe(recipe())
-    assert choose(found, tmp_path, {}) == "second"  # 0.55 against 0.5
+    result = read_recipe(recipe())
+    assert choose(result, tmp_path, {}) == "second"  # 0.55 against 0.5
     assert choose(read_recipe(recipe(candidates=["third"])), tmp_path, {}) == "third"
 
 
@@ -122,31 +124,8 @@ def test_other_weights_or_other_sites_are_scored_anew(recipe, tmp_path, monkeypa
     assert taken[5:] == ["third", "third"]
 
 
-def test_looks_that_choose_are_drawn_by_no_training_and_shown_in_no_card():
+def test_choosing_looks_are_new_sites_are_named_once_and_unknown_recipes_list_the_known(tmp_path):
     assert RESERVED + train.RANDOM_LOOKS <= recipes.CHOOSING <= UNSEEN - 1000
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"stages": {"a": {"begins": "b", "options": {}}}}, "stage a begins from 'b'; name a stage above it"),
-        ({"candidates": ["fourth"]}, "candidate 'fourth' is no stage; stages: first, second, third"),
-        ({"candidates": []}, "names no candidate or no bundle"),
-        ({"bundels": ["one"]}, "unknown key 'bundels'"),
-        ({"common": {"sizes": "64x64:2"}}, "has an option that `surgfl pretrain` lacks: --sizes=64x64:2"),
-        ({"common": {"frames": "many"}}, "options .* are wrong: .*--frames"),
-        ({"common": {"colour": 7}}, "colour is 7"),
-        ({"common": {"looks": "pink-*"}}, "look 'pink-0' is unknown"),
-    ],
-)
-def test_a_wrong_recipe_is_refused_before_any_training(changes, said, recipe, tmp_path, capsys):
-    assert main(["weights", recipe(**changes), "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert re.search(said, error), error
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_site_is_named_once_and_an_unknown_recipe_lists_those_there_are(tmp_path):
     (tmp_path / "real.yaml").write_text("choose: {A: a.yaml}\ncard: {A: a.yaml}\n")
     with pytest.raises(ValueError, match="A is under choose and card"):
         read_real(tmp_path / "real.yaml")
@@ -154,12 +133,32 @@ def test_a_site_is_named_once_and_an_unknown_recipe_lists_those_there_are(tmp_pa
         read_recipe("pvt")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stages": {"a": {"begins": "b", "options": {}}}}, "stage a begins from 'b'; name a stage above it"),
+        ({"candidates": ["fourth"]}, "candidate 'fourth' is no stage; stages: first, second, third"),
+        ({"candidates": []}, "candidates or bundles are missing"),
+        ({"bundels": ["one"]}, "unknown key 'bundels'"),
+        ({"common": {"sizes": "64x64:2"}}, "has an option that `surgfl pretrain` lacks: --sizes=64x64:2"),
+        ({"common": {"frames": "many"}}, "options .* are wrong: .*--frames"),
+        ({"common": {"colour": 7}}, "colour is 7"),
+        ({"common": {"looks": "pink-*"}}, "look 'pink-0' is unknown"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_before_any_training(changes, message, recipe, tmp_path, capsys):
+    assert main(["weights", recipe(**changes), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.yaml")))
 def test_the_shipped_recipes_have_valid_options_and_lead_back_to_random_weights(name, tmp_path):
-    found = read_recipe(name)
-    for stage in found.stages:
-        args = weights._parsed(pretrain, words_of(found, stage, tmp_path))
+    result = read_recipe(name)
+    for stage in result.stages:
+        args = weights._parsed(pretrain, words_of(result, stage, tmp_path))
         settings = pretrain.settings(argparse.Namespace(**{**vars(args), "start": "random"}))
-        assert settings.bundle == found.bundles[0] and settings.steps >= 1000
-        assert found.stages[line_of(found, stage)[-1]].begins == "random"
+        assert settings.bundle == result.bundles[0] and settings.steps >= 1000
+        assert result.stages[line_of(result, stage)[-1]].begins == "random"
     assert any(look.startswith("surgery-") for look in settings.looks)

@@ -1,4 +1,4 @@
-"""The command: a pre-training becomes what two bundles ship, scored and described, or nothing changes."""
+"""The command ships a pre-training in two bundles with scores and cards, or changes nothing."""
 
 import json
 
@@ -55,21 +55,21 @@ def test_both_bundles_get_one_file_whose_card_says_all(toy_bundles, pretrained, 
     text = (one / FACTS).read_text()
     card = json.loads(text)
     assert "secret" not in text and "jane" not in text and str(real.parent.parent) not in text
-    told = [(s["name"], s["where"], s["classes"], s["frames"]) for s in card["scores"]]
-    assert told == [
+    listed = [(s["name"], s["where"], s["classes"], s["frames"]) for s in card["scores"]]
+    assert listed == [
         ("rose", "named look", "parts", 2), ("random-2000000", "unseen look", "parts", 2),
         ("Hospital A", "real", "parts", 2), ("Hospital A", "real", "foreground", 2),
         ("Hospital B", "real", "shaft_manipulator", 2), ("Hospital B", "real", "foreground", 2),
     ]  # fmt: skip
     assert set(card["scores"][4]["dice"]) == {"shaft", "manipulator", "mean"}
     assert_scores_are(card["scores"], network, real)
-    said = capsys.readouterr().out
-    assert "mean of 1 unseen look" in said and "Hospital B" in said and "shaft_manipulator" in said
+    message = capsys.readouterr().out
+    assert "mean of 1 unseen look" in message and "Hospital B" in message and "shaft_manipulator" in message
 
 
 def assert_scores_are(records, network, real):
     """Compare with a loop over frames that merges probabilities."""
-    parts, found = [], []
+    parts, merged_scores = [], []
     for frame in samples(load_site(real), "test"):
         item = read_sample(frame)
         truth = item.targets["label"]
@@ -78,8 +78,8 @@ def assert_scores_are(records, network, real):
         merged = torch.stack([chances[0], chances[1:].sum(0)])
         one, two = (enlarge(c.argmax(0).to(torch.uint8).numpy(), truth.shape) for c in (chances, merged))
         parts.append(frame_scores(one, truth, classes=(1, 2, 3), distances=False))
-        found.append(frame_scores(two, (truth > 0).astype(np.uint8), classes=(1,), distances=False))
-    of_parts, of_one = summarise(parts, ("shaft", "wrist", "clasper")), summarise(found, ("instrument",))
+        merged_scores.append(frame_scores(two, (truth > 0).astype(np.uint8), classes=(1,), distances=False))
+    of_parts, of_one = summarise(parts, ("shaft", "wrist", "clasper")), summarise(merged_scores, ("instrument",))
     assert records[2]["dice"]["mean"] == pytest.approx(of_parts["dice"]["mean"], abs=1e-12)
     assert records[3]["dice"]["instrument"] == pytest.approx(of_one["dice"]["instrument"], abs=1e-12)
 
@@ -100,18 +100,14 @@ def test_the_card_has_a_row_a_family_of_unseen_looks_and_says_how_the_weights_we
     assert card["choice"] == choice and "| mean of 1 unseen microscope look | 2 |" in text
 
 
-def test_a_network_begins_from_what_was_shipped(toy_bundles, pretrained):
+def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy_bundles, pretrained, capsys):
+    card = toy_bundles / "one" / "docs" / "README.md"
+    assert "The bundle has no weights." in card.read_text() and (toy_bundles / "one" / KEEPER).is_file()
     assert shipped(pretrained) == 0
     network = network_with(pretrained / "model.safetensors", "two", 4)
     task = make_task("segmentation", classes=NOTES["outputs"].split(","))
     facts = load_initial_weights(network, "rendered", card=task.card, bundle="two")
     assert facts["sha256"] == sha256_of(toy_bundles / "two" / MODEL) and facts["fresh"] == []
-
-
-def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy_bundles, pretrained, capsys):
-    card = toy_bundles / "one" / "docs" / "README.md"
-    assert "The bundle has no weights." in card.read_text() and (toy_bundles / "one" / KEEPER).is_file()
-    assert shipped(pretrained) == 0
     text = card.read_text()
     assert "The bundle has no weights." not in text and "without a frame of any patient" in text
     training = "| Training | 24,000 frames, 3 steps, 1.50 hours |"
@@ -164,7 +160,7 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--bundle", "three"], "bundle 'three' does not exist"),
         (["--real", "Hospital A"], "--real is 'Hospital A'; give a name and a site"),
@@ -173,26 +169,25 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
         (["--looks", "rsoe"], "look 'rsoe' is unknown"),
     ],
 )
-def test_a_wrong_command_line_changes_nothing(toy_bundles, pretrained, capsys, more, said):
+def test_a_wrong_command_line_changes_nothing(toy_bundles, pretrained, capsys, more, message):
     assert shipped(pretrained, *more) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not list(toy_bundles.glob("*/models/model.*"))
 
 
-def test_a_card_that_could_not_be_written_is_refused_before_anything_is(toy_bundles, pretrained, capsys):
+def test_a_card_without_marks_or_a_site_without_a_test_split_is_refused_before_anything_is_rendered(
+    toy_bundles, pretrained, real, capsys, monkeypatch
+):
     card = toy_bundles / "one" / "docs" / "README.md"
     card.write_text(card.read_text().replace("begin of weights", "start of weights"))
+    monkeypatch.setattr(ship, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
     assert shipped(pretrained) == 2
     assert "has no lines" in capsys.readouterr().err and not list(toy_bundles.glob("*/models/model.*"))
-
-
-@pytest.mark.usefixtures("toy_bundles")
-def test_a_site_without_a_test_split_is_refused_before_anything_is_rendered(pretrained, real, capsys, monkeypatch):
-    monkeypatch.setattr(ship.shipping, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
+    card.write_text(card.read_text().replace("start of weights", "begin of weights"))
     site = yaml.safe_load(real.read_text())
     real.write_text(yaml.safe_dump({**site, "split": {"train": site["split"]["test"]}}))
     assert shipped(pretrained, "--real", f"A={real}") == 2
-    assert "has no split 'test', on which weights are scored" in capsys.readouterr().err
+    assert "split 'test' is missing; list the videos" in capsys.readouterr().err
 
 
 def test_weights_that_are_too_heavy_or_of_another_network_are_refused(toy_bundles, pretrained, capsys, monkeypatch):

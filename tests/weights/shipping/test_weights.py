@@ -1,4 +1,4 @@
-"""Half precision holds the weights or refuses them, a card gives no path, and files change together."""
+"""Weights are converted to half precision, cards contain no paths, and files change together."""
 
 import json
 import os
@@ -21,22 +21,14 @@ from shared_components.weights.shipping.weights import (
 from tests.weights.shipping.conftest import FACTS, NOTES
 
 
-def test_a_folder_of_a_pre_training_is_read(pretrained, weights):
-    found = read_pretrained(pretrained)
-    assert found.facts == FACTS and found.notes == NOTES and found.size == (64, 96)
-    assert found.task().card.outputs == ("background", "shaft", "wrist", "clasper")
-    assert found.task(("background", "instrument")).channels == 2
-    assert all(torch.equal(found.weights[name], weights[name]) for name in weights)
-
-
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
         (lambda run: (run / "model.safetensors").unlink(), r"model\.safetensors does not exist"),
         (lambda run: (run / "pretraining.json").unlink(), r"pretraining\.json: cannot be read"),
         (lambda run: (run / "pretraining.json").write_text("{"), r"pretraining\.json: cannot be read"),
-        (lambda run: (run / "pretraining.json").write_text("{}"), r"pretraining\.json does not say its command"),
-        (lambda run: save_weights(run / "model.safetensors", {"a": torch.ones(1)}), "does not say its bundle"),
+        (lambda run: (run / "pretraining.json").write_text("{}"), r"pretraining\.json contains no 'command'"),
+        (lambda run: save_weights(run / "model.safetensors", {"a": torch.ones(1)}), "contains no 'bundle'"),
     ],
 )
 def test_another_folder_is_refused_in_one_sentence(pretrained, spoil, sentence):
@@ -46,28 +38,29 @@ def test_another_folder_is_refused_in_one_sentence(pretrained, spoil, sentence):
     assert "\n" not in str(error.value)
 
 
-def test_floating_numbers_are_halved_and_whole_ones_stay():
-    found = halved({"a": torch.tensor([0.1, -65504.0]), "count": torch.tensor(70000)})
-    assert found["a"].dtype == torch.float16 and found["a"].tolist() == [torch.tensor(0.1).half().item(), -65504]
-    assert found["count"].dtype == torch.int64 and found["count"].item() == 70000
+def test_a_folder_is_read_and_its_numbers_are_halved(pretrained, weights):
+    result = halved({"a": torch.tensor([0.1, -65504.0]), "count": torch.tensor(70000)})
+    assert result["a"].dtype == torch.float16 and result["a"].tolist() == [torch.tensor(0.1).half().item(), -65504]
+    assert result["count"].dtype == torch.int64 and result["count"].item() == 70000
+    result = read_pretrained(pretrained)
+    assert result.facts == FACTS and result.notes == NOTES and result.size == (64, 96)
+    assert result.task().card.outputs == ("background", "shaft", "wrist", "clasper")
+    assert result.task(("background", "instrument")).channels == 2
+    assert all(torch.equal(result.weights[name], weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 65505.0, -1e6])
 def test_what_half_precision_cannot_hold_is_refused_by_name(number):
-    with pytest.raises(CheckpointError, match=r"head\.bias holds numbers that are not finite or above 65504"):
+    with pytest.raises(CheckpointError, match=r"head\.bias contains numbers that are not finite or above 65504"):
         halved({"fine": torch.ones(2), "head.bias": torch.tensor([0.0, number])})
 
 
 @pytest.mark.usefixtures("toy_bundles")
-def test_half_precision_is_used_in_float32(tmp_path, weights):
+def test_half_precision_is_used_in_float32_in_the_network_of_the_header(tmp_path, weights):
     save_weights(tmp_path / "half.safetensors", halved(weights))
     network = network_with(tmp_path / "half.safetensors", "two", 4)
     assert {p.dtype for p in network.parameters()} == {torch.float32} and not network.training
     assert torch.equal(network.head.weight, weights["head.weight"].half().float())
-
-
-@pytest.mark.usefixtures("toy_bundles")
-def test_weights_whose_header_says_another_network_are_used_in_that(tmp_path):
     save_weights(tmp_path / "small.safetensors", Tiny(width=8).state_dict(), {"network": '{"width": 8}'})
     network = network_with(tmp_path / "small.safetensors", "two", 4)
     assert torch.equal(network.past.weight, load_weights(tmp_path / "small.safetensors")["past.weight"])
@@ -83,9 +76,6 @@ def test_a_card_holds_all_of_the_pre_training_and_no_path(pretrained):
     assert card["checks"] == FACTS["scores"] and card["scores"] == [{"name": "rose"}]
     assert card["sha256"] == "a" * 64 and card["header"] == NOTES and card["precision"] == "float16"
     assert "jane" not in card_text(card) and json.loads(card_text(card)) == card
-
-
-def test_a_pre_training_takes_no_words_on_its_data(pretrained):
     with pytest.raises(ValueError, match=r"--data is 'nine sites', .* leave --data out"):
         with_data(read_pretrained(pretrained), "nine sites", [])
 
