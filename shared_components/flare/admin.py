@@ -3,8 +3,6 @@
 A session is always closed: a process that leaves one open does not end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

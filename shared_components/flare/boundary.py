@@ -1,7 +1,5 @@
 """The component that lets no process of a deployment start without the files that restrict it."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which classes of a job a party refuses to build, by FLARE 2.9's own rule."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The server's FLARE component, which runs `shared_components.federation.server` over FLARE's tasks."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """The site's FLARE component, which runs `shared_components.federation.site` for FLARE's tasks."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

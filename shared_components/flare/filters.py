@@ -16,8 +16,6 @@ filters get no events; on the way in it notes the task, on the way out it checks
     }
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 

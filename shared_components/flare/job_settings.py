@@ -1,7 +1,5 @@
 """The settings of a job, as its controller receives them from FLARE."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

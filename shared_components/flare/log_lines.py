@@ -4,8 +4,6 @@ FLARE writes names and errors of other parties into its logs unchanged. A line b
 that looks like a record, and a terminal would obey control characters.
 """
 
-from __future__ import annotations
-
 import logging
 import traceback
 from functools import cached_property

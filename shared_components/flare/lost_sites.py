@@ -1,7 +1,5 @@
 """The component at the server that reports lost sites to their running jobs; FLARE would end the jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nvflare.apis.event_type import EventType

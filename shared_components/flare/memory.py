@@ -5,8 +5,6 @@ collector runs. That happens once there are a quarter more objects than before, 
 sites a collection found 18 of these buffers in a server's process after the first round and 12 after the second.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Check a reply against what a task, the job of the enrolment and the site's own description allow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

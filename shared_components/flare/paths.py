@@ -1,7 +1,5 @@
 """Where a FLARE process keeps its files: the state of runs lies outside the folder that FLARE empties."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nvflare.apis.fl_constant import FLContextKey

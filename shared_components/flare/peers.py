@@ -1,7 +1,5 @@
 """The component that protects every process of a deployment before it connects to anybody."""
 
-from __future__ import annotations
-
 from nvflare.apis.fl_component import FLComponent
 
 from shared_components.flare.log_lines import mark_lines

@@ -3,8 +3,6 @@
 FLARE itself would wait for the task's timeout in the first case and for ever in the second.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil

@@ -1,7 +1,5 @@
 """Make startup kits from the description of a federation, by FLARE's own provisioning."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

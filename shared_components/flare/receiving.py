@@ -5,8 +5,6 @@ take nine models. Its offload to the disk, which is meant for this, leaves each 
 folder goes with the last reference to it. Of an answer that is on its way it holds a tensor or two.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The downloadable result of a job in production: a folder in FLARE's own folder of the job at the server."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

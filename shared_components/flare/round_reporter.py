@@ -1,7 +1,5 @@
 """Report the progress of a run at its server: a line per site and round, TensorBoard, the time left."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shared_components.federation.server.runner import ServerRunner

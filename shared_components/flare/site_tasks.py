@@ -1,7 +1,5 @@
 """Send a federation's task to each site, and collect the parsed answers."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

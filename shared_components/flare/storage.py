@@ -3,8 +3,6 @@
 FLARE's own kits use a folder under /tmp, which a restart empties and which all deployments of a machine share.
 """
 
-from __future__ import annotations
-
 import os
 
 from nvflare.app_common.storages.filesystem_storage import FilesystemStorage

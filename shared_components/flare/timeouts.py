@@ -1,7 +1,5 @@
 """Timeouts of a task: how long the server waits for the answers of the sites."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Site filters recurse into collections, so a hospital's own privacy filters see e
 by FLARE's tensor decomposer, plain values as JSON; nothing is pickled.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

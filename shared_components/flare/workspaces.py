@@ -1,7 +1,5 @@
 """A simulator's workspace: refuse one that FLARE cannot use, and detect two launches in one."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """FLARE's own client runner in this process, around an executor that a test gives; and an executor that lies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

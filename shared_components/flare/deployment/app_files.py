@@ -4,8 +4,6 @@ FLARE searches a job's `config` folder and everything below it for configuration
 there stays on disk after the job. A party therefore refuses a job with any other file, before it unpacks the job.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Sequence

@@ -3,8 +3,6 @@
 The key is on disk, plain or encrypted with a passphrase: whoever can read it can admit anybody.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -3,8 +3,6 @@
 RFC 8018: PBES2 of PBKDF2 with HMAC-SHA-256 and AES-256-CBC, which OpenSSL and cryptography read.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import textwrap

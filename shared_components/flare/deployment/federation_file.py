@@ -3,8 +3,6 @@
 A key or value that is not understood is an error, never a default.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 

@@ -1,7 +1,5 @@
 """Write the folders of `nvflare_jobs/` from one file: what all jobs have in common, and a row a job."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields

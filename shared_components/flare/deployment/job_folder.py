@@ -3,8 +3,6 @@
 A job here is two JSON files and a `meta.json`: names and numbers. Whatever else it brings is reported by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath

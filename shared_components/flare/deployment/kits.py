@@ -4,8 +4,6 @@ FLARE reads a kit's `local/resources.json` and `local/authorization.json`, and w
 beside them, which allows some ninety of FLARE's classes and lets administrators send code.
 """
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The estimate follows zxcvbn (Wheeler, USENIX Security 2016): the cheapest way to
 copies of earlier parts, and single characters, in bits.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

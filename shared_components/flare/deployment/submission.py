@@ -1,7 +1,5 @@
 """Write what an administrator submits: a copy of a job for strict sites, with the submission's own settings in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

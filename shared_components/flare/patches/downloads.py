@@ -4,8 +4,6 @@ FLARE 2.9 joins the names of files and the transaction's id, as the server's rep
 server would write any file of the administrator, and have any folder moved or removed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

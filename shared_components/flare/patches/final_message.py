@@ -1,7 +1,5 @@
 """Print the outcome of a job as the last line of its process, below FLARE's own closing lines."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -3,8 +3,6 @@
 The check holds from the first message on: its component is built before the process connects to anybody.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -13,8 +13,6 @@ nothing of the job in its main process. A job's own process parses the two files
 carries no exception.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

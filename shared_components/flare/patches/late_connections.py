@@ -4,8 +4,6 @@ When a session or a process ends, FLARE 2.9 closes its connections and waits for
 is just being established, as after the server has refused the last one, is never closed, and the wait has no end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -10,8 +10,6 @@ controller, which counts the site as absent and goes on if `min_sites` are left.
 message to the job's process can declare a site lost.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping

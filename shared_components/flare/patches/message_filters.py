@@ -11,8 +11,6 @@ log or its server, fires events in a running job, and forwards messages in anybo
 makes three requests of a site's process of a job, and of the site's own those that `site_commands` lists.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 

@@ -6,8 +6,6 @@ site's acknowledgement of a stream to another: a site could end whatever the ser
 included. No run of ours needs either.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

@@ -6,8 +6,6 @@ ends, by `os._exit`, where the installed FLARE is not the version, or the functi
 was written for.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import inspect

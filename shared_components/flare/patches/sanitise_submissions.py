@@ -4,8 +4,6 @@ FLARE 2.9 ends a job for all where one site's answer has one of three return cod
 writes the task's name and ids, as the site gives them, into its log and into `audit.txt`, line breaks included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

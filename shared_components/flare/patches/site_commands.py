@@ -7,8 +7,6 @@ folder removed. The permitted commands are listed here. The site consults its ow
 role that the server gives for a person's command, and with the certificate that has signed a job.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ at once may get the same number. The receiver then mixes the pieces of both stre
 assigned to the other, and a site's answer hangs until a timeout.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ an answer of the server that one site rejects as too large. Without that exit FL
 site is informed and tries again, and a dead site counts as absent after the job's waiting times.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from nvflare.fuel.f3.cellnet import cell

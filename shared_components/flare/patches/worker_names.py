@@ -5,8 +5,6 @@ another overwrites it before the first has sent it, and two processes work as th
 connection of either whenever the other sends, and the site that never answers ends the run.
 """
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Callable
