@@ -1,5 +1,6 @@
 """A controller and executors in this process, their messages through FLARE's serialiser but not its network."""
 
+import inspect
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from shared_components.flare.console import LogConsole
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
+from shared_components.flare.patches.replace import REPLACES
 from shared_components.flare.paths import app_config
 from shared_components.reporting import report
 from tests.federation.conftest import job_on_toy, narrow, no_pictures, scenes, toy_bundle  # noqa: F401 (fixtures)
@@ -29,6 +31,15 @@ def no_page(monkeypatch, request):
     """Let a job end without its page, which takes as long as a toy's round; tests that look at it are `pictures`."""
     if not request.node.get_closest_marker("pictures"):
         monkeypatch.setattr(report, "build_report", lambda run, page: page)
+
+
+def put_back(monkeypatch, *functions):
+    """Give functions of FLARE their own code for one test, whoever has replaced them in this process."""
+    for owner, name in functions:
+        present = getattr(owner, name)
+        own = getattr(present, REPLACES, present)
+        static = isinstance(inspect.getattr_static(owner, name), staticmethod | classmethod)
+        monkeypatch.setattr(owner, name, staticmethod(own) if static else own)
 
 
 class Place:

@@ -61,14 +61,14 @@ def test_lines_are_those_of_the_controllers_console_alone():
         (api_spec.AuthenticationError("bad\n cert"), "anna may not submit a job: bad cert; the kit"),
         (api_spec.NoConnection("x"), "the server at h:1 cannot be reached"),
         (ConnectionRefusedError("x"), "the server at h:1 cannot be reached"),
-        (api_spec.SessionExpired("idle"), "the session has ended (idle); give the command again"),
+        (api_spec.SessionExpired("idle"), "the session has ended (idle); repeat the command"),
         (api_spec.JobNotFound("x"), "there is no job 0f1e"),
         (api_spec.InternalError("several\nlines"), "FLARE refuses: several lines"),
         (AssertionError("startup kit"), "FLARE refuses: startup kit"),
     ],
 )
 def test_whatever_flare_raises_is_one_sentence(error, words):
-    with pytest.raises(AdminError) as found, explain_errors("anna may not submit a job", "0f1e", where="h:1"):
+    with pytest.raises(AdminError) as found, explain_errors("anna may not submit a job", "0f1e", address="h:1"):
         raise error
     assert str(found.value).startswith(words) and "\n" not in str(found.value)
 
@@ -79,7 +79,7 @@ def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path)
     with pytest.raises(ValueError, match="is no startup kit"), connect(tmp_path):
         pass
     (tmp_path / "startup" / "fed_client.json").write_text("{}")
-    with pytest.raises(ValueError, match="is the kit of a site; --admin names an administrator's"), connect(tmp_path):
+    with pytest.raises(ValueError, match="kit of a site; --admin needs an administrator's kit"), connect(tmp_path):
         pass
 
 
@@ -91,8 +91,8 @@ def kit(tmp_path, monkeypatch):
         (folder / part).mkdir(parents=True)
     described = {"admin": {"username": "anna@example.org", "host": "h", "port": 1}}
     (folder / "startup" / "fed_admin.json").write_text(json.dumps(described))
-    monkeypatch.setattr(admin, "why_outside", lambda kit: "")
-    monkeypatch.setattr(admin, "why_anothers", lambda kit, name: "")
+    monkeypatch.setattr(admin.certificates, "why_outside", lambda kit: "")
+    monkeypatch.setattr(admin.certificates, "owner_problem", lambda kit, name: "")
     return folder
 
 
@@ -112,7 +112,7 @@ def test_the_session_is_closed_whatever_happens(kit, monkeypatch):
 )
 def test_a_server_that_is_not_reached_is_asked_for_its_certificate(kit, monkeypatch, found, words):
     monkeypatch.setattr(admin, "new_secure_session", Mock(side_effect=api_spec.NoConnection("x")))
-    monkeypatch.setattr(admin, "why_refused", lambda kit, host, port: found)
+    monkeypatch.setattr(admin.certificates, "handshake_problem", lambda kit, host, port: found)
     with pytest.raises(AdminError, match=words) as error, connect(kit):
         pass
     assert "\n" not in str(error.value)

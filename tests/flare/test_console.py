@@ -54,8 +54,8 @@ def said(out):
 
 
 def test_only_the_default_console_is_taken_from_flare():
-    assert console.wanted(context("concise")) and console.wanted(context(None))
-    assert not console.wanted(context("full")) and not console.wanted(context("/my/log_config.json"))
+    assert console.is_default(context("concise")) and console.is_default(context(None))
+    assert not console.is_default(context("full")) and not console.is_default(context("/my/log_config.json"))
 
 
 def test_ours_is_shown_and_foreign_lines_go_to_the_file(simulator, out, tmp_path, capfd):
@@ -74,7 +74,7 @@ def test_a_foreign_error_is_one_sentence_with_the_files_path_until_the_outcome_i
     flare = logging.getLogger("nvflare.private.fed.server.Runner")
     flare.error("cannot reach site-2\nTraceback ...\nValueError")
     log = tmp_path / "server" / "log.txt"
-    assert said(out) == [f"error at the server, by Runner: cannot reach site-2; {log} has the rest"]
+    assert said(out) == [f"error at the server, by Runner: cannot reach site-2; the rest is in {log}"]
     simulator.end()
     flare.error("connection closed")
     logging.getLogger("shared_components.flare").warning("ours comes still")
@@ -100,7 +100,7 @@ def test_what_the_sites_log_is_passed_on_once(simulator, out, tmp_path):
     path.write_text(whole + record("nvflare.client.Cell", "ERROR", "no route"))
     simulator.look()
     log = tmp_path / "site-1" / "log.txt"
-    assert said(out)[1:] == [f"error at site-1, by Cell: no route; {log} has the rest"]
+    assert said(out)[1:] == [f"error at site-1, by Cell: no route; the rest is in {log}"]
     path.write_text(record("shared_components.x", "WARNING", "begun anew"))  # shorter: the file was rotated
     simulator.look()
     assert said(out)[2:] == ["warning: begun anew"]
@@ -116,7 +116,7 @@ def test_the_sites_steps_are_shown_and_the_servers_own_where_there_are_none(simu
 
 def test_the_sites_processes_log_to_files_alone(tmp_path, root, capfd):
     fl_ctx = context("concise")
-    console.hush_sites(fl_ctx, tmp_path)
+    console.mute_sites(fl_ctx, tmp_path)
     (tmp_path / "site-1").mkdir()
     dynamic_log_config(fl_ctx.args.log_config, str(tmp_path / "site-1"), "")  # as a worker does
     logging.getLogger("shared_components.federation.site").info("ours")

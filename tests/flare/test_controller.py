@@ -116,7 +116,7 @@ def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, said, 
     assert panic == "run.json: could not be written (No space left on device)"
     assert "Traceback" not in caplog.text
     assert said == [f"surgfl: job test-fedavg FAILED: {panic}"]
-    assert "the run's folder does not say why it ended: run.json: could not be written" in caplog.text
+    assert "the reason could not be saved in the run's folder: run.json: could not be written" in caplog.text
 
 
 def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch):

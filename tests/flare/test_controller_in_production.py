@@ -24,7 +24,7 @@ def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
     assert controller.given.count(("round", "site-2")) == 1, "a lost site is asked again"
 
 
-NOT_GIVEN = "it did not take the job: no space left"
+NOT_GIVEN = "it did not accept the job: no space left"
 
 
 def give_out(controller, *, without):

@@ -122,7 +122,7 @@ def test_a_group_that_the_method_does_not_declare_is_blocked(site, group):
     message = honest(make_job("fedavg"))
     message.groups[group] = {HEAD: torch.zeros(4)}
     open_site = dataclasses.replace(site, publish=("model",))
-    refused(message, asked(), open_site, f"{group} is nothing that fedavg declares for 'round'")
+    refused(message, asked(), open_site, f"fedavg does not declare tensor group {group} for task 'round'")
 
 
 def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces(site):
@@ -134,11 +134,12 @@ def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces(site):
     refused(message, asked(job=job), site, "is no tensor but str")
 
 
-@pytest.mark.parametrize("task", ["enrol", "finish"])
-def test_an_extra_is_due_after_a_round_only(site, task):
+@pytest.mark.parametrize(
+    ("task", "words"), [("enrol", "pfedsis does not declare tensor group"), ("finish", "'finish' does not permit")]
+)
+def test_an_extra_leaves_only_after_a_round(site, task, words):
     job = make_job("pfedsis")
-    message = Message({"round": 1}, {}, honest(job).groups)
-    refused(message, asked(task, job), site, "sensitivity is nothing that")
+    refused(Message({"round": 1}, {}, honest(job).groups), asked(task, job), site, f"{words} sensitivity")
 
 
 @pytest.mark.full_width
@@ -183,7 +184,7 @@ def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
 )
 def test_well_formed_values_are_those_of_the_job_at_this_site(site, task, key, value):
     """Their forms are in tests/federation/test_hostile_messages.py."""
-    refused(Message({key: value}), asked(task), site, f"its {key} is not that of this job at this site: ")
+    refused(Message({key: value}), asked(task), site, f"its {key} does not belong to this job at this site: ")
 
 
 def test_a_profile_is_what_the_job_makes_of_the_site(site):
@@ -208,17 +209,17 @@ def test_a_profile_item_leaves_only_if_site_yaml_publishes_it_and_the_method_ask
     check_reply(style, question, dataclasses.replace(site, publish=("style",)))
     for publish in ((), ("text",)):
         closed = dataclasses.replace(site, publish=publish)
-        refused(style, question, closed, "style is no item that .* publishes to pfedsis")
+        refused(style, question, closed, "does not publish item style to pfedsis")
     own = dataclasses.replace(site, publish=("style", "text"))
-    refused(style, asked("enrol"), own, "style is no item")
-    refused(Message({"items": {"text": "porcine"}}), question, own, "text is no item")
+    refused(style, asked("enrol"), own, "does not publish item style")
+    refused(Message({"items": {"text": "porcine"}}), question, own, "does not publish item text")
 
 
 @pytest.mark.parametrize(("key", "name"), [("metrics", "scores"), ("loss", "loss"), ("memory_mb", "memory")])
 def test_what_site_yaml_withholds_does_not_leave(site, key, name):
     message = honest(make_job("fedavg"))
     check_reply(message, asked(), site)
-    refused(message, asked(), dataclasses.replace(site, withhold=(name,)), f"withholds '{name}', and it says {key}")
+    refused(message, asked(), dataclasses.replace(site, withhold=(name,)), f"withholds '{name}', but .* contains {key}")
     header = {other: value for other, value in message.header.items() if other != key}
     check_reply(dataclasses.replace(message, header=header), asked(), dataclasses.replace(site, withhold=(name,)))
 
@@ -237,7 +238,7 @@ def test_a_whole_model_leaves_at_the_finish_and_with_its_own_consent_only(site, 
     refused(message, asked("finish", job), closed, f"does not publish {group!r}")
     for task in ("enrol", "round"):
         early = Message({}, {}, message.groups)
-        refused(early, asked(task, job), open_site, f"{group} is nothing that fedper declares")
+        refused(early, asked(task, job), open_site, f"fedper does not declare tensor group {group}")
 
 
 @pytest.mark.parametrize("change", [{HEAD: torch.zeros(5)}, {"patient": torch.zeros(1)}, {HEAD: "a text"}])
@@ -249,7 +250,7 @@ def test_a_model_of_another_shape_is_blocked(site, change):
 
 
 def test_no_piece_leaves_at_the_finish_and_nothing_for_a_task_that_does_not_exist(site):
-    refused(Message({}, honest(make_job("fedavg")).pieces), asked("finish"), site, "pieces is nothing")
+    refused(Message({}, honest(make_job("fedavg")).pieces), asked("finish"), site, "'finish' does not permit pieces")
     refused(honest(make_job("fedavg")), asked("evaluate"), site, "the answer to 'evaluate': unknown key")
 
 

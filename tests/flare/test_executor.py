@@ -124,7 +124,7 @@ def test_a_missing_description_names_the_variable_too(tmp_path, data, monkeypatc
 def test_a_real_deployment_keeps_file_names_at_the_site(tmp_path, data, caplog):
     misspell(data)
     reason = enrol(tmp_path, simulator=False)
-    assert reason == "site site-1 refused; its own log says why"
+    assert reason == "site site-1 refused; the reason is in its own log"
     assert str(data) in caplog.text and "datset" in caplog.text
 
 
@@ -142,7 +142,7 @@ def test_a_full_disk_is_one_sentence_in_the_sites_own_log(tmp_path, data, caplog
     (line,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert line.exc_info is None and line.getMessage().startswith(f"site site-1: {tmp_path}")
     assert "best.safetensors: could not be written (No space left on device); check the disk" in line.getMessage()
-    assert reason == (line.getMessage() if simulator else "site site-1 refused; its own log says why")
+    assert reason == (line.getMessage() if simulator else "site site-1 refused; the reason is in its own log")
 
 
 def test_a_good_site_enrols_and_its_process_is_announced_in_a_simulator_only(tmp_path, data):
@@ -187,7 +187,7 @@ def test_a_site_waits_for_its_old_process_no_longer_than_the_task_lasts(tmp_path
     ended = Signal()
     Timer(0.5, ended.trigger, [True]).start()
     reason = answer(tmp_path, held_run[0], simulator=False, signal=ended)
-    assert reason == "site site-1 refused; its own log says why"
+    assert reason == "site site-1 refused; the reason is in its own log"
     assert "another process works on this run; wait for its end" in caplog.text
 
 

@@ -19,6 +19,7 @@ from shared_components.federation.messages.parse_request import parse_request_he
 from shared_components.federation.site import runner as site_module
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import filters, wire
+from shared_components.flare.deployment import kits
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
 from shared_components.flare.outgoing_check import expected_payload
@@ -34,13 +35,13 @@ WAYS = ("job", "site", "both")
 def guards(way, root):
     """Return the filters of a job's config, of the site's privacy scope, or of both.
 
-    FLARE itself reads the privacy.json that the docstring gives.
+    FLARE itself reads the privacy.json that `surgfl secure-kit` writes.
     """
     found = {"job": DeclaredPiecesOnly()} if way != "site" else {}
     if way != "job":
         for folder in ("local", "startup"):
             (root / folder).mkdir(parents=True, exist_ok=True)
-        (root / "local" / "privacy.json").write_text("{" + filters.__doc__.partition("{")[2])
+        (root / "local" / "privacy.json").write_text(json.dumps(kits._privacy(kits.Kit(root, "site"), {})[0]))
         policy = create_privacy_manager(Workspace(str(root), root.name), names_only=False)
         assert policy.is_policy_defined()
         found["scope"] = policy.get_scope("")

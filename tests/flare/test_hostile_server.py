@@ -135,7 +135,7 @@ def test_a_server_does_not_choose_where_a_site_writes(workspace, marker, key, na
 
 @pytest.mark.parametrize(
     ("header", "words"),
-    [("[" * 1_000_000, "nests too deep"), ("x" * 9_000_000, "no text of at most"), ("[]", "no dictionary")],
+    [("[" * 1_000_000, "is nested too deeply"), ("x" * 9_000_000, "no text of at most"), ("[]", "no dictionary")],
 )  # fmt: skip
 def test_a_header_that_is_none_is_refused(workspace, marker, header, words):
     said = refused(workspace, DXO(DataKind.COLLECTION, data={}, meta={wire.HEADER: header}).to_shareable())

@@ -155,9 +155,9 @@ def test_of_a_site_that_falls_silent_a_job_that_runs_is_told_and_one_that_has_en
 
 def test_a_site_whose_token_is_new_was_started_again(tmp_path):
     server = Server(tmp_path)
-    assert not list(lost_sites.started_again(server.run_processes, server.sites))
+    assert not list(lost_sites.restarted_sites(server.run_processes, server.sites))
     server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
-    assert list(lost_sites.started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
+    assert list(lost_sites.restarted_sites(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
 
 
 def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_every_registration(tmp_path):
@@ -182,8 +182,8 @@ def test_the_job_is_told_which_sites_did_not_take_it(tmp_path):
     LostSites().handle_event(EventType.JOB_DEPLOYED, server)
     lost = server.lost
     assert list(lost) == ["hospital-b", "hospital-c"]
-    assert lost["hospital-b"] == f"it did not take the job: {said}"
-    assert lost["hospital-c"].startswith("it did not take the job: a bb")
+    assert lost["hospital-b"] == f"it did not accept the job: {said}"
+    assert lost["hospital-c"].startswith("it did not accept the job: a bb")
     assert all(reason.isprintable() and len(reason) < 400 for reason in lost.values())
 
 
@@ -212,7 +212,7 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_
         check_client_replies(server.start_client_job(server.job, sites, server), list(sites), "start job")
     LostSites().handle_event(EventType.SYSTEM_START, server)
     assert getattr(ServerEngine.start_client_job, REPLACES).__qualname__ == "ServerEngine.start_client_job"
-    monkeypatch.setattr(Beginning, "start_client_job", lost_sites.beginning_at_sites(Beginning.start_client_job))
+    monkeypatch.setattr(Beginning, "start_client_job", lost_sites.record_failed_starts(Beginning.start_client_job))
     replies = server.start_client_job(server.job, sites, server)
     assert check_client_replies(replies, list(sites), "start job") == []
     assert sorted(one.client_name for one in replies) == list(sites)
@@ -224,7 +224,7 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_
 def test_the_first_reason_of_a_lost_site_is_kept_and_one_who_looks_again_sees_the_next(tmp_path):
     server = Server(tmp_path)
     for site, reason in (("hospital-b", "died"), ("hospital-b", "came back"), ("hospital-a", "died")):
-        lost_sites.lose(server, JOB, {site: reason})
+        lost_sites.record_lost(server, JOB, {site: reason})
     assert server.lost == {"hospital-b": "died", "hospital-a": "died"}
 
 
@@ -235,4 +235,4 @@ def test_a_full_disk_at_the_server_costs_no_other_report(tmp_path, monkeypatch, 
     monkeypatch.setattr("shared_components.flare.patches.lost_sites.write_json", full)
     server = Server(tmp_path)
     take_report(server, report(JobReturnCode.EXCEPTION))
-    assert "is not told" in caplog.text and server.pending() == {"hospital-a"}
+    assert "is not informed" in caplog.text and server.pending() == {"hospital-a"}

@@ -20,7 +20,7 @@ class Stream:
 
 @pytest.fixture(autouse=True)
 def no_search_by_python_itself(monkeypatch):
-    monkeypatch.setattr(memory, "spare_what_is_there", lambda: None)  # it would spare the streams, too
+    monkeypatch.setattr(memory, "freeze_objects", lambda: None)  # it would spare the streams, too
     gc.disable()
     yield
     gc.enable()
@@ -60,12 +60,12 @@ def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found_without_a
     monkeypatch.undo()
     wire.register()
     gc.unfreeze()
-    memory.spare_what_is_there.cache_clear()
-    memory.spare_what_is_there()
+    memory.freeze_objects.cache_clear()
+    memory.freeze_objects()
     spared = gc.get_freeze_count()
     stream = weakref.ref(Stream())
     assert stream() is not None
-    memory.spare_what_is_there()
+    memory.freeze_objects()
     assert 0 < gc.get_freeze_count() <= spared, "what came later is spared, too"  # what was spared may go meanwhile
     with caplog.at_level(logging.INFO):
         memory.let_go()

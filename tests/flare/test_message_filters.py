@@ -11,7 +11,7 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
-from shared_components.flare.patches.incoming_messages import stand_guard
+from shared_components.flare.patches.connections import check_incoming_messages
 from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, SiteBoundary
 from shared_components.flare.patches.replace import REPLACES
 
@@ -243,7 +243,7 @@ def cells(monkeypatch):
     """Return a function that lets a cell of this name receive a message, and says whether FLARE saw it."""
     own = CoreCell._process_received_msg
     monkeypatch.setattr(CoreCell, "_process_received_msg", getattr(own, REPLACES, own))
-    stand_guard()
+    check_incoming_messages()
     seen = []
     replaced = CoreCell._process_received_msg
     inner = replaced.__closure__[[*replaced.__code__.co_freevars].index("process")]

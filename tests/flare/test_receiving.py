@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 from shared_components.federation.messages import Message
 from shared_components.federation.messages.stored import StoredPieces
 from shared_components.flare import wire
-from shared_components.flare.receiving import ROOT, WANTED, receive_in_files
 from shared_components.flare.site_tasks import read_reply
+from shared_components.flare.wire import ROOT, WANTED, receive_in_files
 
 
 class Cell:

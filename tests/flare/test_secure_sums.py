@@ -69,8 +69,8 @@ def test_what_is_masked_and_what_opens_it_may_leave_and_nothing_else(asked):
     groups, masked = reply.groups, reply.groups[MASKED]
     name = next(iter(masked))
     bare = {piece: value.float() for piece, value in masked.items()}
-    refused(Message(reply.header, bare), question, site, "nothing of the kind is due")
-    refused(Message(reply.header, bare, groups), question, site, "nothing of the kind is due")
+    refused(Message(reply.header, bare), question, site, "permits no such tensors")
+    refused(Message(reply.header, bare, groups), question, site, "permits no such tensors")
     refused(Message(reply.header, {}, {**groups, MASKED: bare}), question, site, "its masked piece .* is torch.float32")
     more = {**groups, MASKED: {**masked, "x": masked[name]}}
     refused(Message(reply.header, {}, more), question, site, "piece x is not")
@@ -78,16 +78,16 @@ def test_what_is_masked_and_what_opens_it_may_leave_and_nothing_else(asked):
     own = dict(groups["shares"]) | {"site-9": groups["shares"]["site-1"]}
     refused(Message(reply.header, {}, {**groups, "shares": own}), question, site, "its shares of site-9 are not due")
     plain = dataclasses.replace(question, job=make_job("fedavg"))
-    refused(reply, plain, site, "masked is nothing that fedavg declares")
+    refused(reply, plain, site, "fedavg does not declare tensor group masked")
 
     question, reply = found["unmask"]
     opened = reply.groups[OPENED]
     refused(found["round"][1], question, site, "unknown key")
     wide = torch.zeros(99, 33, dtype=torch.uint8)
     for owner, shares in (("site-1", torch.zeros(2, 33)), ("site-9", opened["site-1"]), ("site-1", wide)):
-        refused(Message({}, {}, {OPENED: {owner: shares}}), question, site, f"the shares of {owner} are none")
-    refused(Message({}, {}, {MASKED: masked}), question, site, "is nothing that opens a sum")
-    refused(reply, dataclasses.replace(plain, task="unmask"), site, "nothing of the kind is due")
+        refused(Message({}, {}, {OPENED: {owner: shares}}), question, site, f"the shares of {owner} do not open a sum")
+    refused(Message({}, {}, {MASKED: masked}), question, site, "do not open a sum")
+    refused(reply, dataclasses.replace(plain, task="unmask"), site, "permits no such tensors")
 
 
 @pytest.fixture(scope="module")

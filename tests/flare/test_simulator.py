@@ -195,7 +195,7 @@ def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp
         assert simulator.wait() not in (0, None)
     assert simulator.last_line.endswith(
         "FAILED: round 2 has 1 valid update and needs 2: site-2: FLARE reports TASK_RESULT_FILTER_ERROR; "
-        "the site's log says why"
+        "the site's log has the reason"
     )
     log = (tmp_path / "ws" / "site-2" / "log.txt").read_text()
     assert f"piece {HEAD} (4,) is not declared; nothing was sent" in log

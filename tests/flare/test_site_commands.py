@@ -20,7 +20,13 @@ from nvflare.security.security import COMMAND_CATEGORIES
 from shared_components.flare.patches import site_commands
 from shared_components.flare.patches.message_filters import Refusals
 from shared_components.flare.patches.replace import REPLACES
-from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE, WITH_THE_JOB, keep_commands, why_not
+from shared_components.flare.patches.site_commands import (
+    OF_JOBS,
+    OF_PEOPLE,
+    WITH_JOB,
+    command_problem,
+    restrict_commands,
+)
 
 SECRET = "-----BEGIN PRIVATE KEY----- of hospital-a"
 JOB, OTHER = str(uuid.UUID(int=7)), str(uuid.UUID(int=8))
@@ -89,17 +95,17 @@ def test_flare_gives_a_file_to_the_server_and_ours_does_not(agent, tmp_path, sai
         if said in (HEADERS["nothing asked"], HEADERS["no authorisation"], HEADERS["super"]):
             flares = {k: v for k, v in said.items() if k != RequestHeader.REQUIRE_AUTHZ}
             assert SECRET in ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **flares), "FLARE's own"
-    keep_commands()
+    restrict_commands()
     for command in ("cat", "head", "tail", "grep PRIVATE", "ls"):
         answer = ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **said)
-        assert SECRET not in answer and answer == "this site refuses it: sys.shell is none that a server has to give"
-    assert caplog.text.count("a command of the server is refused: sys.shell") == 1
+        assert SECRET not in answer and answer == "this site refuses it: no server needs the command sys.shell"
+    assert caplog.text.count("a command of the server is refused: no server needs the command sys.shell") == 1
 
 
 @pytest.mark.parametrize("topic", [one for one in TOPICS if one not in OF_JOBS | set(OF_PEOPLE)])
 @pytest.mark.parametrize("said", HEADERS.values(), ids=HEADERS)
 def test_every_other_command_of_flares_is_refused(agent, topic, said):
-    keep_commands()
+    restrict_commands()
     assert "refuses it" in ask(agent, topic, "DEBUG", **{RequestHeader.JOB_ID: JOB, **said})
     assert not agent.seen and not agent.audit
 
@@ -114,12 +120,12 @@ def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic)
     def described(job):
         return {RequestHeader.JOB_ID: job, RequestHeader.JOB_META: {"job_id": job}}
 
-    keep_commands()
+    restrict_commands()
     body = app_zip() if topic == TrainingTopic.DEPLOY else ""
     assert ask(agent, topic, body, **described(JOB)) == "ok" and agent.seen == [topic]
     for job in ("..", "local", "../..", "/etc", f"{JOB}/..", JOB.upper().replace("0", "A"), f"{{{JOB}}}", 7, ["x"]):
         assert "which is no job's id" in ask(agent, topic, **described(job)), job
-    if topic in WITH_THE_JOB:
+    if topic in WITH_JOB:
         assert "which is no job's id" in ask(agent, topic, **described(""))
         for meta in ({"job_id": OTHER}, {}, None, [JOB], "job_id"):
             headers = {RequestHeader.JOB_ID: JOB, RequestHeader.JOB_META: meta}
@@ -131,7 +137,7 @@ def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic)
 def test_a_persons_command_is_asked_of_the_sites_own_file_whatever_the_message_says(agent, topic, right):
     """FLARE obeys it without anybody's name where the message asks for no authorisation."""
     assert ask(agent, topic) == "ok" and agent.seen.pop() == topic
-    keep_commands()
+    restrict_commands()
     for said in ({}, {RequestHeader.REQUIRE_AUTHZ: "false"}, {RequestHeader.ADMIN_COMMAND: "nothing"}):
         assert ask(agent, topic, **said) != "ok", said
     assert not agent.seen
@@ -139,11 +145,11 @@ def test_a_persons_command_is_asked_of_the_sites_own_file_whatever_the_message_s
     member = {**CHIEF, RequestHeader.USER_ROLE: "member"}
     assert (ask(agent, topic, **member) == "ok") == (right == "check_status")
     for role in ("super", " Super"):
-        assert "nobody's role is 'super'" in ask(agent, topic, **{**CHIEF, RequestHeader.USER_ROLE: role})
+        assert "nobody has the role 'super'" in ask(agent, topic, **{**CHIEF, RequestHeader.USER_ROLE: role})
 
 
 def test_a_sites_own_process_of_a_job_tells_how_it_is_and_the_server_does_not(agent):
-    keep_commands()
+    restrict_commands()
     topic = TrainingTopic.NOTIFY_JOB_STATUS
     assert ask(agent, topic, origin=f"hospital-a.{JOB}") == "ok"
     assert "refuses it" in ask(agent, topic) and "refuses it" in ask(agent, topic, origin=f"server.{JOB}")
@@ -151,11 +157,11 @@ def test_a_sites_own_process_of_a_job_tells_how_it_is_and_the_server_does_not(ag
 
 @pytest.mark.parametrize("payload", [None, b"cat", {"topic": "train.abort"}, Message(["train.abort"], "")])
 def test_what_is_no_command_is_refused(payload):
-    assert why_not(payload, "server") == "it is no command"
+    assert command_problem(payload, "server") == "it is no command"
 
 
 def test_what_flare_writes_into_the_audit_is_one_short_line(agent):
-    keep_commands()
+    restrict_commands()
     forged = "chief\n[E:forged] " + 1000 * "x"
     ask(agent, TrainingTopic.ABORT, **{RequestHeader.JOB_ID: JOB, RequestHeader.USER_NAME: forged})
     (event,) = agent.audit
@@ -169,7 +175,7 @@ def test_a_job_is_taken_by_the_role_of_the_certificate_that_has_signed_it(agent,
     """FLARE asks of a job without code nothing but its signature."""
     who = {"submitter_name": "anna@example.org", "submitter_org": "university", "submitter_role": role}
     assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={}) == (True, "")
-    keep_commands()
+    restrict_commands()
     assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={})[0] == may
     assert ("may not submit jobs here" in caplog.text) == (not may)
     lead = {**who, "submitter_role": "lead"}

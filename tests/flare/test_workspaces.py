@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from shared_components.federation.messages import FederationError
-from shared_components.flare.workspaces import held, is_held, lock_file, refuse_no_sites, refuse_unusable
+from shared_components.flare.workspaces import is_held, lock_file, lock_workspace, refuse_no_sites, refuse_unusable
 from tests.flare.simulator import Simulator, tiny_job
 from tests.narrow import narrow_copy
 
-HOLD = "import sys,time,pathlib\nfrom shared_components.flare.workspaces import held\n"
-HOLD += "with held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+HOLD = "import sys,time,pathlib\nfrom shared_components.flare.workspaces import lock_workspace\n"
+HOLD += "with lock_workspace(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
 
 
 @pytest.mark.parametrize("name", ["a b", "a'b", 'a"b', "a\\b", "a #b", "a\tb", "a\nb"])
@@ -47,19 +47,19 @@ def test_another_process_that_holds_a_workspace_is_noticed_until_it_is_gone(tmp_
         assert other.stdout.readline() == "held\n"
         assert is_held(workspace)
         with pytest.raises(FederationError, match=f"another launch works in {workspace}"):
-            held(workspace, patience=0.3).__enter__()
+            lock_workspace(workspace, patience=0.3).__enter__()
     finally:
         other.kill()
         other.wait()
     assert not is_held(workspace)
-    with held(workspace):
+    with lock_workspace(workspace):
         assert lock_file(workspace).parent == tmp_path  # where FLARE does not empty it
 
 
 def test_a_workspace_that_another_launch_has_emptied_is_noticed(tmp_path):
     workspace = tmp_path / "ws"
     workspace.mkdir()
-    with held(workspace) as mine:
+    with lock_workspace(workspace) as mine:
         mine.refuse_if_emptied()
         (workspace / "server").mkdir()
         mine.refuse_if_emptied()
@@ -67,7 +67,7 @@ def test_a_workspace_that_another_launch_has_emptied_is_noticed(tmp_path):
         with pytest.raises(FederationError, match=f"{workspace} was emptied while this job ran"):
             mine.refuse_if_emptied()
         workspace.mkdir()
-        with pytest.raises(FederationError, match="give each launch a workspace of its own"):
+        with pytest.raises(FederationError, match="give each launch its own workspace"):
             mine.refuse_if_emptied()
     shutil.rmtree(tmp_path / "away")
 

@@ -60,7 +60,7 @@ def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, 
     assert len(expected) == 4, "the scenes' sites publish their model, so that outsiders get one"
     assert not list(deployment.server.runs("pfedsis").glob("hospital-*/overlays"))
     code, out, err = surgfl(deployment, "fetch", first, "--out", tmp_path / "results")
-    assert code == 2 and "is there already" in err
+    assert code == 2 and "exists already" in err
 
     code, second, err = surgfl(deployment, "submit", job, "--set", "rounds=500")
     assert code == 0, err

@@ -158,7 +158,7 @@ def test_no_party_starts_without_what_restricts_it(deploy, tmp_path, name):
     own, party.kit = party.kit, prepared
     party.start()
     assert party.process.wait(60) == 1
-    assert f"{prepared}/local/resources.json: no such file, so that FLARE's own defaults would hold" in party.log
+    assert f"{prepared}/local/resources.json: no such file, so FLARE's own defaults would apply" in party.log
     assert main(["secure-kit", str(prepared)]) == main(["secure-kit", "--check", str(prepared)]) == 0
     (own / "local" / "resources.json").write_text("")
     path = f"{NVFLARE.parent}{os.pathsep}{party.variables['PATH']}"

@@ -34,7 +34,7 @@ def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(d
     before = rejected(deployment, "fedavg")
     assert len(before) == 6 and not before[0]
     assert [set(one) for one in before[-3:]] == [{"hospital-b"}] * 3, before
-    assert before[-1]["hospital-b"].startswith("it was started again")
+    assert before[-1]["hospital-b"].startswith("it was restarted")
 
     again = submit(deployment, job, "--set", "rounds=7", "--resume", begun, capsys=capsys)
     assert deployment.wait(again) == "FINISHED:COMPLETED", deployment.server.log[-4000:]

@@ -1,16 +1,16 @@
-"""In every process of a deployment: read only JSON, and accept only a job's own two JSON files.
+"""In every process of a deployment, read only JSON, and accept only a job's own two JSON files.
 
-FLARE 2.9 also reads HOCON and YAML. A party parses a job's configuration in its main process, before it looks at the
-submitter's role. There `include package("a.b:c")` of HOCON imports `a`, which runs code that an earlier job may have
-left on the disk; `include url(...)` opens a connection; `include file(...)` reads a file, and FLARE's reply says
-whether it exists.
+FLARE 2.9 also reads HOCON and YAML, and parses a job's configuration in a party's main process before it checks the
+submitter's role. In HOCON, `include package("a.b:c")` imports `a`, which runs code that an earlier job may have left on
+the disk. `include url(...)` opens a connection. `include file(...)` reads a file, and FLARE's reply shows whether the
+file exists.
 
 FLARE also passes every text of a configuration to `str.format`, with the variables of the environment:
-``{SITE_NAME:>300000000}`` becomes a text of 300 MB, and a text with ``{$NAME}`` returns a variable in an error message.
+``{SITE_NAME:>300000000}`` becomes a text of 300 MB, and ``{$NAME}`` shows a variable in an error message.
 
-Here a party looks only at the names of a job's files, refuses every other file before it unpacks the job, and parses
-nothing of the job in its main process. A job's own process parses the two files as JSON. The reply to a deployment
-carries no exception.
+With these replacements a party checks the names of a job's files, refuses every other file before it unpacks the job,
+and parses nothing of the job in its main process. A job's own process parses the two files as JSON. The reply to a
+deployment contains no exception.
 """
 
 import logging
@@ -33,13 +33,8 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from shared_components.common.sanitise import one_line
 from shared_components.common.strict_json import parse_object
-from shared_components.flare.deployment.app_files import (
-    LARGEST_FILE,
-    JobFileError,
-    check_app_zip,
-    check_job_zip,
-    is_app_file,
-)
+from shared_components.flare.deployment import app_files
+from shared_components.flare.deployment.app_files import LARGEST_FILE, JobFileError, is_app_file
 from shared_components.flare.patches.replace import replace
 
 SHA256_EXTENSIONS = "a6963f7c85b07ec11a81bbb0e120ea1b054752b4b8aa52979ad3f925c5493ddb"
@@ -52,15 +47,15 @@ SHA256_DEPLOY = "27ffc08a0a99803e5fe8590923689883059377dc6877370a4b91bf1ccfd0040
 SHA256_SUBMISSION = "7e8e89f529a119149e5c6e3b555fecac7ed5d486b618acb6e72aba1705a3f703"
 
 CONFIGS = {SiteType.SERVER: JobConstants.SERVER_JOB_CONFIG, SiteType.CLIENT: JobConstants.CLIENT_JOB_CONFIG}
-NOT_DEPLOYED = "the job could not be deployed; the log there says why"
-SAFE_PATH = "PYTHONSAFEPATH"  # Python then does not import from the working folder
+NOT_DEPLOYED = "the job could not be deployed; read the reason in the log there"
 
 logger = logging.getLogger(__name__)
 
 
 def read_only_json() -> None:
     """Restrict the configurations that this process reads, and the jobs that it accepts."""
-    replace(ConfigFormat, "config_ext_formats", lambda _: _json_extensions, sha256=SHA256_EXTENSIONS)
+    extensions = {".json": ConfigFormat.JSON, ".json.default": ConfigFormat.JSON}
+    replace(ConfigFormat, "config_ext_formats", lambda _: lambda: OrderedDict(extensions), sha256=SHA256_EXTENSIONS)
     replace(ConfigFactory, "get_config_loader", _json_loader, sha256=SHA256_LOADER)
     replace(JsonConfigLoader, "_from_file", lambda _: _read_file, sha256=SHA256_FILE)
     replace(JsonConfigLoader, "load_config_from_str", lambda _: _read_text, sha256=SHA256_TEXT)
@@ -71,20 +66,16 @@ def read_only_json() -> None:
 
 
 def import_only_installed() -> None:
-    """Remove the working folder, in which jobs lie, from the import path of this process and its children."""
-    os.environ[SAFE_PATH] = "1"
+    """Remove the working folder, which contains jobs, from the import path of this process and its children."""
+    os.environ["PYTHONSAFEPATH"] = "1"
     here = Path.cwd()
     sys.path[:] = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
-
-
-def _json_extensions() -> OrderedDict[str, ConfigFormat]:
-    return OrderedDict({".json": ConfigFormat.JSON, ".json.default": ConfigFormat.JSON})
 
 
 def _json_loader(loader_of: Callable[..., Any]) -> Callable[..., Any]:
     def json_loader(config_format: ConfigFormat | None) -> Any:
         if config_format not in (None, ConfigFormat.JSON):
-            raise ValueError(f"{config_format} is not read here, only JSON")
+            raise ValueError(f"{config_format} is not supported; write JSON, since only JSON is read")
         return loader_of(config_format)
 
     return json_loader
@@ -109,15 +100,15 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
 
 
 def _substitute_nothing(scanner: Any, var_values: dict[str, Any]) -> None:
-    """Leave every text as it is written."""
+    """Leave every text unchanged."""
 
 
 def _why_incomplete(app_root: str, config_folder: str, site_type: str) -> str:
-    """Return why an unpacked app cannot be accepted; empty if it can. Nothing is parsed."""
+    """Return why an unpacked app is refused, or an empty text. Nothing is parsed."""
     for path in Path(app_root).rglob("*"):
         parts = path.relative_to(app_root).parts
         if path.is_symlink() or not (path.is_dir() or is_app_file(parts)):
-            return f"the job contains {one_line('/'.join(parts), 120)}, which is no file of a job"
+            return f"the job contains {one_line('/'.join(parts), 120)}, which no job may contain"
     name = CONFIGS.get(site_type)
     if name and not (Path(app_root) / config_folder / name).is_file():
         return f"the job has no {config_folder}/{name}"
@@ -129,7 +120,7 @@ def _deploy_known_files(deploy: Callable[..., str]) -> Callable[..., str]:
         deployer: AppDeployer, workspace: Any, job_id: str, job_meta: dict, app_name: str, app_data: bytes, fl_ctx: Any
     ) -> str:
         try:
-            check_app_zip(app_data)
+            app_files.check_app_zip(app_data)
             return deploy(deployer, workspace, job_id, job_meta, app_name, app_data, fl_ctx)
         except JobFileError as error:
             logger.error("job %s is refused: %s", job_id, error)
@@ -144,7 +135,7 @@ def _deploy_known_files(deploy: Callable[..., str]) -> Callable[..., str]:
 
 def _validate_known_files(validate: Callable[..., Any]) -> Callable[..., Any]:
     def validate_known_files(validator: JobMetaValidator, job_name: str, archive: Any) -> Any:
-        check_job_zip(job_name, archive.infolist())
+        app_files.check_job_zip(job_name, archive.infolist())
         return validate(validator, job_name, archive)
 
     return validate_known_files

@@ -59,7 +59,7 @@ OPEN = {
     "empty": (RESOURCES, holding(""), "cannot be read"),
     "no JSON": (RESOURCES, holding('{"class_allow_list": ['), "cannot be read"),
     "no text": (RESOURCES, lambda path: path.write_bytes(b"\xff\xfe"), "cannot be read"),
-    "another value": (RESOURCES, holding("[]"), "holds no mapping"),
+    "another value": (RESOURCES, holding("[]"), "contains no JSON object"),
     "nothing in it": (RESOURCES, holding("{}"), "class_list_enforcement_mode, class_allow_list, components"),
     "no list": (RESOURCES, without("class_allow_list"), "class_allow_list"),
     "a list of all": (RESOURCES, changed(class_allow_list=["*"]), "class_allow_list"),
@@ -67,14 +67,14 @@ OPEN = {
     "an empty list": (RESOURCES, changed(class_allow_list=[]), "class_allow_list"),
     "a list that only warns": (RESOURCES, changed(class_list_enforcement_mode="warn"), "class_list_enforcement_mode"),
     "no components": (RESOURCES, without("components"), "components"),
-    "components of another kind": (RESOURCES, changed(components={}), "is not what FLARE reads"),
-    "components that are null": (RESOURCES, changed(components=None), "is not what FLARE reads"),
+    "components of another kind": (RESOURCES, changed(components={}), "FLARE cannot read it"),
+    "components that are null": (RESOURCES, changed(components=None), "FLARE cannot read it"),
     "no guard": (RESOURCES, guard(None), "components"),
     "a guard that is disabled": (RESOURCES, guard({"disabled": True}), "components"),
     "a guard of another class": (RESOURCES, guard({"path": "nvflare.widgets.widget.Widget"}), "components"),
     "FLARE's default rights": (RIGHTS, gone, "no such file"),
     "empty rights": (RIGHTS, holding(""), "cannot be read"),
-    "no rights": (RIGHTS, holding("{}"), "is not what FLARE reads"),
+    "no rights": (RIGHTS, holding("{}"), "FLARE cannot read it"),
     "code of anybody": (RIGHTS, right(**dict.fromkeys(CODE, "any")), "permissions"),
 }
 OPEN_AT_A_SITE = {
@@ -170,5 +170,5 @@ def test_a_script_that_is_not_flares_is_named_and_nothing_is_written(kits, capsy
     (kit.folder / "startup" / "sub_start.sh").write_text("#!/bin/sh\nexec python3 own.py\n")
     (kit.local / RESOURCES).unlink()
     assert main(["secure-kit", str(kit.folder)]) == 2
-    assert "sub_start.sh: is not the script of FLARE's kits; provision the kit again" in capsys.readouterr().err
+    assert "sub_start.sh: is not a script of FLARE's kits; provision the kit again" in capsys.readouterr().err
     assert not (kit.local / RESOURCES).exists()

@@ -118,7 +118,7 @@ def test_a_file_that_is_no_description_is_named(tmp_path, text, words):
 
 
 def test_a_file_that_is_missing_is_offered(tmp_path):
-    with pytest.raises(FederationFileError, match=r"provision --example .*f\.yaml writes one to fill in"):
+    with pytest.raises(FederationFileError, match=r"write a template by surgfl provision --example .*f\.yaml"):
         load_federation(tmp_path / "f.yaml")
     with pytest.raises(FederationFileError, match="cannot be read"):
         load_federation(tmp_path)

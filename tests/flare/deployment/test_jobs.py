@@ -97,7 +97,7 @@ def test_a_null_setting_means_its_default_and_iterations_replace_epochs():
     [
         ("  fedavgg: {}\n", "fedavgg is no method"),
         ("  fedavg: {rouns: 3}\n", "jobs.yaml: .*fedavg.* twice"),
-        ("more: {}\n", "must hold 'all'"),
+        ("more: {}\n", "must have the keys 'all'"),
         ("  - a\n", r"jobs\.yaml: "),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_key_that_no_job_has_a_method_without_a_row_and_a_missing_card_are_ref
         path.write_text(text.replace("  fedavg: {}", f"  fedavg:{row}"))
         assert main(["jobs"]) == 2 and "write its settings as 'name: value'; known keys: " in capsys.readouterr().err
     path.write_text("all: 3\njobs: {}\n")
-    assert main(["jobs"]) == 2 and "must hold 'key: value' lines" in capsys.readouterr().err
+    assert main(["jobs"]) == 2 and "must contain 'key: value' lines" in capsys.readouterr().err
     path.write_text(text.replace("  fedavg: {}\n", ""))
     assert main(["jobs"]) == 2 and "fedavg has no row; add it under 'jobs'" in capsys.readouterr().err
     path.write_text(text)
@@ -154,7 +154,7 @@ def test_a_job_with_a_file_that_every_party_refuses_has_no_copy(job, tmp_path, f
 def test_a_job_that_brings_code_has_no_copy(job, tmp_path, file):
     (job / "app" / file).parent.mkdir(parents=True, exist_ok=True)
     (job / "app" / file).write_text("1")
-    with pytest.raises(JobFolderError, match=rf"{file}: is code that the job brings"):
+    with pytest.raises(JobFolderError, match=rf"{file}: is code, which a strict site refuses"):
         production_copy(job, tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
@@ -173,7 +173,7 @@ def test_links_and_special_files_are_refused(job, tmp_path):
     ("meta", "words"),
     [
         (None, "meta.json does not exist"),
-        ("{", "is no JSON that can be read"),
+        ("{", "cannot be read as JSON"),
         ("[]", "it is a JSON list, not an object"),
         ('{"name": NaN}', "it contains NaN"),
         ('{"name": "a", "name": "b"}', "it has the key 'name' twice"),
@@ -191,7 +191,7 @@ def test_what_is_no_job_is_refused(job, tmp_path, meta, words):
 def test_a_copy_overwrites_nothing(job, tmp_path):
     copy = production_copy(job, tmp_path / "to")
     (copy / "meta.json").write_text(json.dumps({"mine": 1}))
-    with pytest.raises(JobFolderError, match="is there already"):
+    with pytest.raises(JobFolderError, match="exists already"):
         production_copy(job, tmp_path / "to")
     assert json.loads((copy / "meta.json").read_text()) == {"mine": 1}
 
@@ -262,7 +262,7 @@ def test_a_job_of_another_project_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has 0 files config_fed_server\.json"):
         write_submission(job, tmp_path / "a")
     (job / SERVER).write_text('{"workflows": []}')
-    with pytest.raises(ValueError, match="is none of SurgFL's"):
+    with pytest.raises(ValueError, match="is not from SurgFL"):
         write_submission(job, tmp_path / "b")
 
 

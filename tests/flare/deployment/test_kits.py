@@ -23,7 +23,7 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.setup.limits import Limits, read_limits
 from shared_components.flare import admin
-from shared_components.flare.deployment.certificates import ends, why_anothers, why_outside, why_refused
+from shared_components.flare.deployment.certificates import ends, handshake_problem, owner_problem, why_outside
 from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.deployment.kits import (
     ALLOW_LIST,
@@ -115,7 +115,7 @@ def test_a_start_script_that_is_not_flares_is_refused_and_nothing_is_written(kit
     script = kits / "hospital-a" / "startup" / "sub_start.sh"
     script.write_text("#!/bin/sh\npython3 -m nvflare\n")
     kit = bare(kits, "hospital-a")
-    with pytest.raises(KitError, match=r"sub_start\.sh: is not the script of FLARE's kits"):
+    with pytest.raises(KitError, match=r"sub_start\.sh: is not a script of FLARE's kits"):
         secure(kit)
     assert not (kit.local / "resources.json").exists()
 
@@ -187,12 +187,12 @@ def test_a_site_of_a_reserved_name_is_refused(kits):
     ("file", "text", "words"),
     [
         ("resources.json", "{", "resources.json: cannot be read"),
-        ("resources.json", "[]", "resources.json: holds no mapping"),
-        ("authorization.json", "{}", "authorization.json: is not what FLARE reads"),
-        ("authorization.json", '{"permissions": 3}', "authorization.json: is not what FLARE reads"),
+        ("resources.json", "[]", "resources.json: contains no JSON object"),
+        ("authorization.json", "{}", "authorization.json: FLARE cannot read it"),
+        ("authorization.json", '{"permissions": 3}', "authorization.json: FLARE cannot read it"),
         ("privacy.json", '{"scopes": []}', "privacy.json: has no scope"),
         ("privacy.json", '{"scopes": [{"name": "a"}]}', "privacy.json: has no scope or no default_scope"),
-        ("privacy.json", '{"scopes": [3], "default_scope": "a"}', "privacy.json: is not what FLARE reads"),
+        ("privacy.json", '{"scopes": [3], "default_scope": "a"}', "privacy.json: FLARE cannot read it"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_and_nothing_is_written(kits, file, text, words):
@@ -216,7 +216,7 @@ def test_a_kit_without_flares_defaults_is_refused(kits):
 def test_a_folder_that_is_no_kit_is_refused(kits, capsys, what):
     assert main(["secure-kit", str(kits / what)]) == 2
     said = capsys.readouterr().err
-    assert "is no startup kit; name the folder that holds 'startup'" in said and said.count("\n") == 1
+    assert "is no startup kit; give a folder that contains 'local'" in said and said.count("\n") == 1
 
 
 def test_a_kit_where_flare_cannot_start_a_job_is_refused(kits, capsys):
@@ -274,8 +274,8 @@ def foreign(described, tmp_path):
 def test_a_new_kit_is_let_in_until_its_certificate_ends(kits, name):
     kit, now = find_kit(kits / name), datetime.now(UTC)
     assert why_outside(kit) == "" and why_outside(kit, now=now + 39 * DAY) == ""
-    assert "its certificate ended on " in why_outside(kit, now=now + 41 * DAY)
-    assert "this machine's clock says" in why_outside(kit, now=now - DAY)
+    assert "its certificate expired on " in why_outside(kit, now=now + 41 * DAY)
+    assert "this machine's clock shows" in why_outside(kit, now=now - DAY)
     assert timedelta(days=39) < ends(kit) - now <= timedelta(days=40)
 
 
@@ -285,7 +285,7 @@ def test_a_kit_without_its_own_key_is_not_let_in(kits, name, foreign):
     key = kit.folder / "startup" / ("server.key" if kit.part == "server" else "client.key")
     for change in (key.unlink, key.touch, partial(shutil.copy, foreign / name / "startup" / key.name, key)):
         change()
-        assert f"startup/{key.name} is missing, damaged or the key of another certificate" in why_outside(kit)
+        assert f"startup/{key.name} is missing, damaged or belongs to another certificate" in why_outside(kit)
 
 
 def test_a_root_that_ends_first_counts(kits):
@@ -293,14 +293,14 @@ def test_a_root_that_ends_first_counts(kits):
     sign_again(kits, "hospital-a", begins=now - DAY, ends=now + 1000 * DAY)
     kit = find_kit(kits / "hospital-a")
     assert why_outside(kit) == "" and ends(kit) - now <= timedelta(days=100)
-    assert "the federation's authority ended on " in why_outside(kit, now=now + 101 * DAY)
+    assert "the federation's root certificate expired on " in why_outside(kit, now=now + 101 * DAY)
 
 
 def test_a_foreign_an_expired_and_an_old_certificate_are_told_by_the_command(kits, foreign, capsys):
     now = datetime.now(UTC)
     for begins, until, by, code, words in (
-        (now - DAY, now + DAY, foreign, 1, "is not of the authority whose rootCA.pem lies beside it"),
-        (now - 2 * DAY, now - DAY, None, 1, "ended on"),
+        (now - DAY, now + DAY, foreign, 1, "the authority in startup/rootCA.pem has not signed its certificate"),
+        (now - 2 * DAY, now - DAY, None, 1, "expired on"),
         (now - 2 * DAY, now + DAY, None, 0, "ask for a renewed kit"),
     ):
         sign_again(kits, "hospital-a", begins=begins, ends=until, by=by)
@@ -319,17 +319,17 @@ def test_an_administrators_certificate_that_has_ended_is_told_before_anything_is
     sign_again(kits, name, begins=now - 2 * DAY, ends=now - DAY)
     assert main(["job", "list", "--admin", str(kits / name)]) == 2
     said = capsys.readouterr().err
-    assert "its certificate ended on " in said and said.endswith("ask for a renewed kit\n") and said.count("\n") == 1
+    assert "its certificate expired on " in said and said.endswith("ask for a renewed kit\n") and said.count("\n") == 1
 
 
 def test_another_partys_certificate_in_a_kit_is_told_before_anything_is_connected(kits, capsys):
     kit = kits / "anna@example.org"
-    assert why_anothers(find_kit(kit), "anna@example.org") == ""
+    assert owner_problem(find_kit(kit), "anna@example.org") == ""
     for file in ("client.crt", "client.key"):
         (kit / "startup" / file).write_bytes((kits / "hospital-a" / "startup" / file).read_bytes())
     assert main(["job", "list", "--admin", str(kit)]) == 2
     said = capsys.readouterr().err
-    assert "its certificate is that of hospital-a, and the kit is that of anna@example.org; ask" in said
+    assert "its certificate belongs to hospital-a, but the kit belongs to anna@example.org; ask" in said
     assert said.count("\n") == 1
 
 
@@ -352,7 +352,7 @@ def asked(kits, server, name="hospital-a"):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=greet, args=(listener, server))
         thread.start()
-        said = why_refused(find_kit(kits / name), "127.0.0.1", listener.getsockname()[1])
+        said = handshake_problem(find_kit(kits / name), "127.0.0.1", listener.getsockname()[1])
         thread.join(10)
     assert not thread.is_alive()
     return said
@@ -365,32 +365,32 @@ def test_a_server_of_the_same_authority_takes_every_partys_certificate(kits, nam
 
 def test_a_server_of_another_federation_is_told_from_one_that_is_not_there(kits, foreign):
     said = asked(foreign, kits / "localhost")
-    assert "not of the authority whose rootCA.pem lies in this kit" in said and "ask for its kit again" in said
+    assert "this kit's rootCA.pem has not signed the certificate of the server" in said and "ask for it again" in said
     assert asked(kits, None) == "", "it hangs up, and that is no question of certificates"
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    assert why_refused(find_kit(kits / "hospital-a"), "127.0.0.1", port) == ""
+    assert handshake_problem(find_kit(kits / "hospital-a"), "127.0.0.1", port) == ""
 
 
 def test_a_certificate_that_the_server_does_not_take_is_told_with_why(kits, foreign):
     now = datetime.now(UTC)
     sign_again(kits, "hospital-a", begins=now - 2 * DAY, ends=now - DAY)  # by the server's clock
-    assert "does not take this kit's certificate, which has ended by its clock" in asked(kits, kits / "localhost")
+    assert "rejects this kit's certificate as expired" in asked(kits, kits / "localhost")
     sign_again(kits, "hospital-a", begins=now - DAY, ends=now + DAY, by=foreign)
-    assert "does not take this kit's certificate, which is not of its authority" in asked(kits, kits / "localhost")
+    assert "rejects this kit's certificate, which another authority has signed" in asked(kits, kits / "localhost")
 
 
 def test_a_servers_own_certificate_that_has_ended_is_its_administrators_to_renew(kits):
     now = datetime.now(UTC)
     sign_again(kits, "localhost", begins=now - 2 * DAY, ends=now - DAY)
-    assert "has ended; ask its administrator to renew it" in asked(kits, kits / "localhost")
+    assert "has expired; ask its administrator to renew it" in asked(kits, kits / "localhost")
 
 
 def test_a_key_that_is_another_certificates_is_named(kits):
     key = kits / "hospital-a" / "startup" / "client.key"
     key.write_bytes((kits / "anna@example.org" / "startup" / "client.key").read_bytes())
     with pytest.raises(KitError, match="startup: its certificates or its key cannot be read"):
-        why_refused(find_kit(kits / "hospital-a"), "127.0.0.1", 1)
+        handshake_problem(find_kit(kits / "hospital-a"), "127.0.0.1", 1)
 
 
 def test_the_certificate_names_an_administrator_whose_kit_does_not(kits, monkeypatch):

@@ -90,7 +90,7 @@ def test_a_later_site_gets_a_kit_of_the_same_authority_and_no_other_kit_changes(
 
 def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
     federation = parse_federation(described)
-    with pytest.raises(KitError, match="hospital-a: is there already; move it away"):
+    with pytest.raises(KitError, match="hospital-a: exists already; move it away"):
         add(federation, kits, renew=("hospital-a",))
     shutil.move(kits / "hospital-a", kits / "old")
     (new,) = add(federation, kits, renew=("hospital-a",))
@@ -98,7 +98,7 @@ def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
     own.verify_directly_issued_by(root(kits / "localhost"))
     assert own.serial_number != old.serial_number and own.subject == old.subject
     assert read_issued(kits)["parties"]["hospital-a"]["serial"] == f"{own.serial_number:x}"
-    with pytest.raises(KitError, match="--renew nobody: nobody in the file is called so"):
+    with pytest.raises(KitError, match="--renew nobody: the file has no such party"):
         add(federation, kits, renew=("nobody",))
 
 
@@ -110,7 +110,7 @@ def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
         ("certificates", {"days": 40, "root_days": 90}, "root_days is 90, and the kits were made with 100"),
         ("sites", [{"name": "hospital-a", "organisation": "theirs"}], "hospital-a: organisation is 'theirs'"),
         ("administrators", [{"email": "anna@example.org", "organisation": "consortium", "role": "lead"}],
-         "anna@example.org: role is 'lead', and its certificate says 'project_admin'"),
+         "anna@example.org: role is 'lead', but the certificate was issued with 'project_admin'"),
     ],
 )  # fmt: skip
 def test_what_certificates_say_cannot_be_changed_by_adding(kits, described, section, change, words):
@@ -123,10 +123,10 @@ def test_what_certificates_say_cannot_be_changed_by_adding(kits, described, sect
 
 def test_nothing_is_overwritten_and_nothing_half_made_stays(kits, described, monkeypatch):
     federation = parse_federation(described)
-    with pytest.raises(KitError, match="is there already and not empty"):
+    with pytest.raises(KitError, match="exists already and is not empty"):
         provision(federation, kits)
     (kits / "plain").write_text("a file")
-    with pytest.raises(KitError, match="is there already and not empty"):
+    with pytest.raises(KitError, match="exists already and is not empty"):
         provision(federation, kits / "plain")
     monkeypatch.setattr("shared_components.flare.provision.secure", lambda kit: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -177,7 +177,7 @@ def test_the_command_tells_each_person_what_to_do(tmp_path, capsys):
         (["{file}", "--out", "{out}", "--renew", "a"], "--renew goes with --add"),
         (["{file}", "--out", "{out}", "--add"], "issued.json: no such file"),
         (["--example", "{file}"], "is there already; give another file"),
-        (["{out}.yaml", "--out", "{out}"], "no such file; surgfl provision --example"),
+        (["{out}.yaml", "--out", "{out}"], "no such file; write a template by surgfl provision --example"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(tmp_path, capsys, arguments, words):
@@ -232,9 +232,9 @@ def test_the_key_is_encrypted_and_is_that_of_the_root_of_all_kits(encrypted):
 
 def test_a_later_site_needs_the_passphrase_and_gets_a_kit_of_the_same_authority(encrypted, larger):
     before = contents(encrypted)
-    with pytest.raises(KitError, match=r"cert.json: the authority's key is encrypted; give its passphrase"):
+    with pytest.raises(KitError, match=r"cert.json: the authority's key is encrypted; enter its passphrase"):
         add(larger, encrypted)
-    with pytest.raises(KitError, match="this passphrase does not open the authority's key; give the one it"):
+    with pytest.raises(KitError, match="the passphrase does not open the authority's key; enter the right one"):
         add(larger, encrypted, passphrase=WORDS + "!")
     assert contents(encrypted) == before
     (kit,) = add(larger, encrypted, passphrase=WORDS)

@@ -31,8 +31,8 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.flare.deployment.app_files import LARGEST_CODE, LARGEST_FILE
 from shared_components.flare.patches.job_configuration import NOT_DEPLOYED, import_only_installed, read_only_json
-from shared_components.flare.patches.replace import REPLACES
-from shared_components.flare.patches.site_commands import keep_commands, why_not
+from shared_components.flare.patches.site_commands import command_problem, restrict_commands
+from tests.flare.conftest import put_back
 
 REPLACED = (
     (ConfigFormat, "config_ext_formats"), (ConfigFactory, "get_config_loader"), (JsonConfigLoader, "_from_file"),
@@ -40,7 +40,6 @@ REPLACED = (
     (JobMetaValidator, "_validate_zf"), (AppAuthzService, "authorize_app_info"),
     (json_configer, "resolve_var_refs"),
 )  # fmt: skip
-STATIC = (ConfigFormat, ConfigFactory, AppAuthzService)
 JOB = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
 CLIENT, SERVER = "config/config_fed_client.json", "config/config_fed_server.json"
 META = {"name": "job", "deploy_map": {"app": ["@ALL"]}, "min_clients": 1}
@@ -48,11 +47,7 @@ META = {"name": "job", "deploy_map": {"app": ["@ALL"]}, "min_clients": 1}
 
 @pytest.fixture(autouse=True)
 def as_installed(monkeypatch):
-    """Let each test begin with FLARE's own functions, whoever has replaced them in this process."""
-    for owner, name in REPLACED:
-        present = getattr(owner, name)
-        own = getattr(present, REPLACES, present)
-        monkeypatch.setattr(owner, name, staticmethod(own) if owner in STATIC else own)
+    put_back(monkeypatch, *REPLACED)
     monkeypatch.setattr(PrivacyService, "is_scope_allowed", lambda scope: True)
     authorizer = Authorizer("hospital_a", COMMAND_CATEGORIES)
     assert not authorizer.load_policy({"format_version": "1.0", "permissions": {"lead": {"submit_job": "any"}}})
@@ -168,10 +163,10 @@ def test_a_party_reads_nothing_but_the_two_json_files(kind, place, extension, tm
     assert not (tmp_path / "kit").exists()
     valid, said, _ = JobMetaValidator().validate("job", job(files))
     assert not valid and said.startswith(f"the job contains job/app/{folder}/config_fed_client{extension};")
-    keep_commands()
+    restrict_commands()
     command = Message(TrainingTopic.DEPLOY, zipped(files))
     command.set_headers({RequestHeader.JOB_ID: JOB, RequestHeader.JOB_META: {"job_id": JOB}})
-    assert why_not(command, "server") == answer
+    assert command_problem(command, "server") == answer
     assert not sung() and not asked
 
 
@@ -186,7 +181,7 @@ def test_the_meta_of_a_submission_is_json(extension, canary):
 
 def test_a_job_of_two_json_files_is_accepted_and_may_be_signed(tmp_path):
     read_only_json()
-    keep_commands()
+    restrict_commands()
     assert deploy(tmp_path, zipped(app())) is None
     assert (tmp_path / "kit" / JOB / "app_site" / CLIENT).read_text() == "{}"
     names = [NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE]
@@ -199,7 +194,7 @@ def test_a_job_of_two_json_files_is_accepted_and_may_be_signed(tmp_path):
 
 def test_the_submitters_role_is_checked_before_anything_is_parsed(tmp_path, monkeypatch):
     read_only_json()
-    keep_commands()
+    restrict_commands()
     monkeypatch.setattr(json, "loads", None)
     answer = deploy(tmp_path, zipped({**app(), CLIENT: "this is no JSON"}), role="member")
     assert answer == "lena@example.org (member) may not submit jobs here"
@@ -223,7 +218,7 @@ def test_any_other_file_is_refused_by_name_before_it_is_unpacked(name, tmp_path)
 @pytest.mark.parametrize("data", [b"", b"PK", None, "text", zipped(app())[:-30]])
 def test_what_is_no_archive_is_refused(data, tmp_path):
     read_only_json()
-    assert deploy(tmp_path, data) == "the app is no zip archive that can be read"
+    assert deploy(tmp_path, data) == "the app is no readable zip archive"
 
 
 def test_a_file_twice_and_files_that_unpack_to_too_much_are_refused(tmp_path):
@@ -232,7 +227,7 @@ def test_a_file_twice_and_files_that_unpack_to_too_much_are_refused(tmp_path):
         twice = zipped([*app().items(), (CLIENT, "{}")])
     assert deploy(tmp_path, twice) == f"the job contains {CLIENT} twice"
     large = zipped({**app(), CLIENT: " " * (LARGEST_FILE + 1)})
-    assert deploy(tmp_path, large) == f"{CLIENT} has {LARGEST_FILE + 1} bytes; a file of a job has at most 1000000"
+    assert deploy(tmp_path, large) == f"{CLIENT} has {LARGEST_FILE + 1} bytes, more than the limit of 1000000"
     bomb = zipped(
         {**app(), "custom/a.bin": b"\0" * (LARGEST_CODE // 2), "custom/b.bin": b"\0" * (LARGEST_CODE // 2 + 1)}
     )
@@ -250,7 +245,7 @@ def test_an_unpacked_app_is_checked_again_and_its_code_is_still_noticed(tmp_path
     (tmp_path / "app" / "custom").mkdir()
     assert validate(str(tmp_path / "app")) == ("", {"byoc": True})
     (tmp_path / "app" / "config" / "x.conf").symlink_to("/etc/passwd")
-    assert validate(str(tmp_path / "app"))[0] == "the job contains config/x.conf, which is no file of a job"
+    assert validate(str(tmp_path / "app"))[0] == "the job contains config/x.conf, which no job may contain"
     (tmp_path / "app" / "config" / "x.conf").unlink()
     (tmp_path / "app" / CLIENT).unlink()
     assert validate(str(tmp_path / "app"))[0] == f"the job has no {CLIENT}"

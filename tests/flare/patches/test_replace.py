@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import nvflare
 import pytest
+from nvflare.apis.event_type import EventType
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 
-from shared_components.flare.patches.replace import REPLACES, VERSION, or_end, replace, source_hash
+from shared_components.flare.lost_sites import LostSites
+from shared_components.flare.patches.replace import REPLACES, VERSION, replace, source_hash
 
 FLARE = Path(__file__).resolve().parents[3] / "shared_components" / "flare"
 
@@ -85,10 +87,10 @@ def test_the_hash_is_of_the_source_without_indentation_and_of_what_runs(theirs):
     [
         ("double", DOUBLE, "2.9.1", f"nvflare is 2.9.1, and SurgFL replaces functions of {VERSION}"),
         ("double", DOUBLE, "2.9.0rc1", "nvflare is 2.9.0rc1"),
-        ("triple", DOUBLE, VERSION, "the source of tests.Theirs.triple is not that of nvflare 2.9.0"),
-        ("wrapped", DOUBLE, VERSION, "the source of tests.Theirs.wrapped is not that"),
+        ("triple", DOUBLE, VERSION, "the source of tests.Theirs.triple is not the source in nvflare 2.9.0"),
+        ("wrapped", DOUBLE, VERSION, "the source of tests.Theirs.wrapped is not the source in"),
         ("renamed", DOUBLE, VERSION, "nvflare has no tests.Theirs.renamed, which SurgFL replaces"),
-        ("__doc__", "", VERSION, "is not that of nvflare"),
+        ("__doc__", "", VERSION, "is not the source in nvflare"),
     ],
 )
 def test_another_version_source_or_name_ends_the_process(
@@ -104,13 +106,10 @@ def test_another_version_source_or_name_ends_the_process(
     assert words in caplog.text and dict(vars(theirs)) == before
 
 
-def test_what_raises_where_it_must_not_ends_the_process(capsys):
-    cell = SimpleNamespace()
-    with pytest.raises(Ended), or_end("the boundary"):
-        cell.add_incoming_filter(channel="*", topic="*", cb=print)
-    assert "the boundary cannot be put in place (AttributeError: " in capsys.readouterr().err
-    with or_end("the boundary"):
-        cell.there = 1
+def test_a_component_that_cannot_handle_lost_sites_ends_the_process(capsys):
+    with pytest.raises(Ended):
+        LostSites().handle_event(EventType.SYSTEM_START, SimpleNamespace(get_engine=lambda: None))
+    assert "the handler of lost sites cannot be installed (AttributeError: " in capsys.readouterr().err
 
 
 HANDLER = """
@@ -171,9 +170,9 @@ def test_the_version_that_is_installed_is_the_one_that_is_pinned():
 
 
 def test_the_guard_ends_the_process_where_flare_has_renamed_what_takes_messages(monkeypatch, capsys):
-    from shared_components.flare.patches.incoming_messages import stand_guard
+    from shared_components.flare.patches.connections import check_incoming_messages
 
     monkeypatch.delattr(CoreCell, "_process_received_msg")
     with pytest.raises(Ended):
-        stand_guard()
+        check_incoming_messages()
     assert "nvflare has no nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_rec" in capsys.readouterr().err
