@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nvflare.apis.fl_component import FLComponent
 
-from shared_components.flare.deployment.kits import REMEDY, find_kit, why_open
+from shared_components.flare.deployment.kits import REMEDY, find_kit, open_problem
 from shared_components.flare.patches.replace import end_process
 
 
@@ -22,5 +22,5 @@ class RequireBoundary(FLComponent):
         parser = argparse.ArgumentParser()
         parser.add_argument("--workspace", "-m", type=Path, required=True)  # all processes of FLARE have it
         kit = find_kit(parser.parse_known_args()[0].workspace)
-        if problem := why_open(kit):
+        if problem := open_problem(kit):
             end_process(problem, REMEDY.format(kit.folder))

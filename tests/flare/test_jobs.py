@@ -51,18 +51,14 @@ def test_an_export_overwrites_nothing(script, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["fedavgg"], "there is no job 'fedavgg'"),
-        (["../nvflare_jobs/fedavg"], "there is no job"),
-        (["fedavg", "-n", "0"], "at least one site"),
-        (["fedavg", "-c", "a,,b"], "at least one site"),
-        (["fedavg", "-c", "a,a"], "each another name"),
-        (["fedavg", "-n", "2", "-t", "3"], "from 1 to 2"),
-        (["fedavg", "-t", "0"], "from 1 to 3"),
-        (["fedavg", "-w", "a b"], "has a space, a quote"),
+        (["fedavgg"], "there is no job 'fedavgg'"), (["../nvflare_jobs/fedavg"], "there is no job"),
+        (["fedavg", "-n", "0"], "at least one site"), (["fedavg", "-c", "a,,b"], "at least one site"),
+        (["fedavg", "-c", "a,a"], "each another name"), (["fedavg", "-n", "2", "-t", "3"], "from 1 to 2"),
+        (["fedavg", "-t", "0"], "from 1 to 3"), (["fedavg", "-w", "a b"], "has a space, a quote"),
         (["fedavg", "-c", "a,server"], "are FLARE's own folders"),
         (["fedavg", "--strict"], "--strict goes with --export"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_one_sentence(script, capsys, options, words):
     assert script.main(options) == 2
     said = capsys.readouterr().err

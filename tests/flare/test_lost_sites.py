@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -212,7 +213,8 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_
         check_client_replies(server.start_client_job(server.job, sites, server), list(sites), "start job")
     LostSites().handle_event(EventType.SYSTEM_START, server)
     assert getattr(ServerEngine.start_client_job, REPLACES).__qualname__ == "ServerEngine.start_client_job"
-    monkeypatch.setattr(Beginning, "start_client_job", lost_sites.record_failed_starts(Beginning.start_client_job))
+    begin = partial(lost_sites.record_failed_starts, Beginning.start_client_job)
+    monkeypatch.setattr(Beginning, "start_client_job", lambda *arguments: begin(*arguments))
     replies = server.start_client_job(server.job, sites, server)
     assert check_client_replies(replies, list(sites), "start job") == []
     assert sorted(one.client_name for one in replies) == list(sites)

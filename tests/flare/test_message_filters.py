@@ -1,4 +1,4 @@
-"""What honest parties send passes the message filters of the server and of a site; commands and forged names do not."""
+"""Messages of honest parties pass the filters of the server and of a site; commands and forged names do not."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
 from shared_components.flare.patches.connections import check_incoming_messages
 from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, SiteBoundary
-from shared_components.flare.patches.replace import REPLACES
+from tests.flare.conftest import put_back
 
 JOB = "4d5c3f80"
 SITE, AT_JOB, SERVER, OF_JOB = "hospital-b", f"hospital-b.{JOB}", "server", f"server.{JOB}"
@@ -139,9 +139,7 @@ def test_nobody_speaks_in_anothers_name(key, name, kind, caplog):
 
 @pytest.mark.parametrize("key", NAMES)
 def test_a_sites_job_process_may_name_its_site(key):
-    own = message(AT_JOB, "stream of server_command", "get_task", OF_JOB)
-    own.set_header(key, SITE)
-    assert Boundary().passes(own)
+    assert Boundary().passes(message(AT_JOB, "stream of server_command", "get_task", OF_JOB, **{key: SITE}))
 
 
 @pytest.mark.parametrize(
@@ -241,12 +239,11 @@ def test_nothing_makes_a_site_connect_elsewhere_or_wait(key):
 @pytest.fixture
 def cells(monkeypatch):
     """Return a function that lets a cell of this name receive a message, and says whether FLARE saw it."""
-    own = CoreCell._process_received_msg
-    monkeypatch.setattr(CoreCell, "_process_received_msg", getattr(own, REPLACES, own))
+    put_back(monkeypatch, (CoreCell, "_process_received_msg"))
     check_incoming_messages()
     seen = []
     replaced = CoreCell._process_received_msg
-    inner = replaced.__closure__[[*replaced.__code__.co_freevars].index("process")]
+    inner = replaced.__closure__[[*replaced.__code__.co_freevars].index("own")]
     monkeypatch.setattr(inner, "cell_contents", lambda *_: seen.append(1))
 
     def receive(name, handle, incoming, *, sender="server", owner="localhost"):

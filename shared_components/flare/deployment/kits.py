@@ -38,7 +38,7 @@ FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
 # without an empty entry, which means the working folder to Python
 SAFE_PATH = 'export PYTHONPATH="/local/custom${PYTHONPATH:+:$PYTHONPATH}"'
 SAFE_START = "export PYTHONSAFEPATH=1  # import nothing from the working folder, in which jobs lie"
-REMEDY = "run surgfl secure-kit {}, and start it again"  # for the problems that `why_open` returns
+REMEDY = "run surgfl secure-kit {}, and start it again"  # for the problems that `open_problem` returns
 TEMPLATE = """\
 # Description of this hospital's data. Until it is filled in, this site refuses every job.
 # A command inspects a folder, asks for the rest, and writes this file:
@@ -164,7 +164,7 @@ def _refuse_reserved(path: Path) -> None:
 Made = tuple[dict[str, Any], str]  # new values of a file, and a summary
 
 
-def why_open(kit: Kit) -> str:
+def open_problem(kit: Kit) -> str:
     """Return why a kit's files do not restrict its processes, or an empty text; an administrator's kit needs none.
 
     A file restricts them if `secure` would change no restriction in it.
@@ -191,7 +191,7 @@ def why_open(kit: Kit) -> str:
 
 def refuse_open(kit: Kit) -> None:
     """Raise KitError if a kit's files do not restrict its processes; the message names the remedy."""
-    if problem := why_open(kit):
+    if problem := open_problem(kit):
         raise KitError(f"{problem}; {REMEDY.format(kit.folder)}")
 
 

@@ -28,7 +28,7 @@ LONGEST_WORD = 100  # characters of a name or id
 
 def survive_bad_messages() -> None:
     """Keep this process alive if a message cannot be decoded."""
-    replace(cell, "_is_server_job_cell", lambda _: lambda my_info: False, sha256=SHA256_EXIT)
+    replace(cell, "_is_server_job_cell", lambda _, my_info: False, sha256=SHA256_EXIT)
 
 
 def sanitise_submissions() -> None:
@@ -38,13 +38,10 @@ def sanitise_submissions() -> None:
     replace(SubmitUpdateCommand, "process", _sanitise_first, sha256=SHA256_SUBMIT)
 
 
-def _sanitise_first(process: Callable[..., Any]) -> Callable[..., Any]:
-    def sanitised(command: Any, data: Any, fl_ctx: FLContext) -> Any:
-        if isinstance(data, Shareable):
-            sanitise(data)
-        return process(command, data, fl_ctx)
-
-    return sanitised
+def _sanitise_first(process: Callable[..., Any], command: Any, data: Any, fl_ctx: FLContext) -> Any:
+    if isinstance(data, Shareable):
+        sanitise(data)
+    return process(command, data, fl_ctx)
 
 
 def sanitise(submission: Shareable) -> None:

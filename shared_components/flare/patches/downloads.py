@@ -27,37 +27,28 @@ def restrict_downloads() -> None:
     replace(FileTransferModule, "pull_binary_file", _check_file_name, sha256=SHA256_FILE)
 
 
-def _check_location(pull: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(module: Any, args: list[str], ctx: Any) -> Any:
-        # FLARE moves this folder to the administrator's folder; if there are no files, the server chooses it
-        result = pull(module, args, ctx)
-        location = (result.get(ProtoKey.META) or {}).get(MetaKey.LOCATION)
-        if location and not Path(location).resolve().is_relative_to(Path(module.download_dir).resolve()):
-            raise _refusal("puts the download at", location)
-        return result
-
-    return checked
+def _check_location(pull: Callable[..., Any], module: Any, args: list[str], ctx: Any) -> Any:
+    # FLARE moves this folder to the administrator's folder; if there are no files, the server chooses it
+    result = pull(module, args, ctx)
+    location = (result.get(ProtoKey.META) or {}).get(MetaKey.LOCATION)
+    if location and not Path(location).resolve().is_relative_to(Path(module.download_dir).resolve()):
+        raise _refusal("puts the download at", location)
+    return result
 
 
-def _check_folder_names(path_of: Callable[..., str]) -> Callable[..., str]:
-    def checked(module: Any, tx_id: str, folder_name: str) -> str:
-        for name in (tx_id, folder_name):
-            if not isinstance(name, str) or Path(name).name != name:
-                raise _refusal("calls a download", name)
-        return path_of(module, tx_id, folder_name)
-
-    return checked
+def _check_folder_names(path_of: Callable[..., str], module: Any, tx_id: str, folder_name: str) -> str:
+    for name in (tx_id, folder_name):
+        if not isinstance(name, str) or Path(name).name != name:
+            raise _refusal("calls a download", name)
+    return path_of(module, tx_id, folder_name)
 
 
-def _check_file_name(pull: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(module: Any, args: list[str], ctx: Any) -> Any:
-        if len(args) > 5:  # FLARE reports missing arguments
-            folder = Path(module._tx_path(args[2], args[4])).resolve()
-            if not (folder / args[5]).resolve().is_relative_to(folder):
-                raise _refusal("puts a file of the download at", args[5])
-        return pull(module, args, ctx)
-
-    return checked
+def _check_file_name(pull: Callable[..., Any], module: Any, args: list[str], ctx: Any) -> Any:
+    if len(args) > 5:  # FLARE reports missing arguments
+        folder = Path(module._tx_path(args[2], args[4])).resolve()
+        if not (folder / args[5]).resolve().is_relative_to(folder):
+            raise _refusal("puts a file of the download at", args[5])
+    return pull(module, args, ctx)
 
 
 def _refusal(action: str, name: object) -> ValueError:

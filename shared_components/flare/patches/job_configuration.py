@@ -48,6 +48,7 @@ SHA256_SUBMISSION = "7e8e89f529a119149e5c6e3b555fecac7ed5d486b618acb6e72aba1705a
 
 CONFIGS = {SiteType.SERVER: JobConstants.SERVER_JOB_CONFIG, SiteType.CLIENT: JobConstants.CLIENT_JOB_CONFIG}
 NOT_DEPLOYED = "the job could not be deployed; read the reason in the log there"
+Own = Callable[..., Any]  # a function of FLARE
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +56,13 @@ logger = logging.getLogger(__name__)
 def read_only_json() -> None:
     """Restrict the configurations that this process reads, and the jobs that it accepts."""
     extensions = {".json": ConfigFormat.JSON, ".json.default": ConfigFormat.JSON}
-    replace(ConfigFormat, "config_ext_formats", lambda _: lambda: OrderedDict(extensions), sha256=SHA256_EXTENSIONS)
+    replace(ConfigFormat, "config_ext_formats", lambda _: OrderedDict(extensions), sha256=SHA256_EXTENSIONS)
     replace(ConfigFactory, "get_config_loader", _json_loader, sha256=SHA256_LOADER)
-    replace(JsonConfigLoader, "_from_file", lambda _: _read_file, sha256=SHA256_FILE)
-    replace(JsonConfigLoader, "load_config_from_str", lambda _: _read_text, sha256=SHA256_TEXT)
-    replace(json_configer, "resolve_var_refs", lambda _: _substitute_nothing, sha256=SHA256_SUBSTITUTE)
-    replace(default_app_validator, "_config_exists", lambda _: _why_incomplete, sha256=SHA256_EXISTS)
+    replace(JsonConfigLoader, "_from_file", _read_file, sha256=SHA256_FILE)
+    replace(JsonConfigLoader, "load_config_from_str", _read_text, sha256=SHA256_TEXT)
+    # leave every text unchanged
+    replace(json_configer, "resolve_var_refs", lambda _, scanner, var_values: None, sha256=SHA256_SUBSTITUTE)
+    replace(default_app_validator, "_config_exists", _why_incomplete, sha256=SHA256_EXISTS)
     replace(AppDeployer, "deploy", _deploy_known_files, sha256=SHA256_DEPLOY)
     replace(JobMetaValidator, "_validate_zf", _validate_known_files, sha256=SHA256_SUBMISSION)
 
@@ -72,21 +74,18 @@ def import_only_installed() -> None:
     sys.path[:] = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
 
 
-def _json_loader(loader_of: Callable[..., Any]) -> Callable[..., Any]:
-    def json_loader(config_format: ConfigFormat | None) -> Any:
-        if config_format not in (None, ConfigFormat.JSON):
-            raise ValueError(f"{config_format} is not supported; write JSON, since only JSON is read")
-        return loader_of(config_format)
-
-    return json_loader
+def _json_loader(loader_of: Own, config_format: ConfigFormat | None) -> Any:
+    if config_format not in (None, ConfigFormat.JSON):
+        raise ValueError(f"{config_format} is not supported; write JSON, since only JSON is read")
+    return loader_of(config_format)
 
 
-def _read_file(loader: JsonConfigLoader, path: str) -> dict[str, Any]:
+def _read_file(_: Own, loader: JsonConfigLoader, path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         return _parse(file.read(LARGEST_FILE + 1), path)
 
 
-def _read_text(loader: JsonConfigLoader, config_str: str) -> JsonConfig:
+def _read_text(_: Own, loader: JsonConfigLoader, config_str: str) -> JsonConfig:
     return JsonConfig(_parse(config_str.encode(), "a job's file"))
 
 
@@ -99,11 +98,7 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
         raise ValueError(f"{where} cannot be read as JSON: {one_line(error, 200)}") from None
 
 
-def _substitute_nothing(scanner: Any, var_values: dict[str, Any]) -> None:
-    """Leave every text unchanged."""
-
-
-def _why_incomplete(app_root: str, config_folder: str, site_type: str) -> str:
+def _why_incomplete(_: Own, app_root: str, config_folder: str, site_type: str) -> str:
     """Return why an unpacked app is refused, or an empty text. Nothing is parsed."""
     for path in Path(app_root).rglob("*"):
         parts = path.relative_to(app_root).parts
@@ -115,27 +110,19 @@ def _why_incomplete(app_root: str, config_folder: str, site_type: str) -> str:
     return ""
 
 
-def _deploy_known_files(deploy: Callable[..., str]) -> Callable[..., str]:
-    def deploy_known_files(
-        deployer: AppDeployer, workspace: Any, job_id: str, job_meta: dict, app_name: str, app_data: bytes, fl_ctx: Any
-    ) -> str:
-        try:
-            app_files.check_app_zip(app_data)
-            return deploy(deployer, workspace, job_id, job_meta, app_name, app_data, fl_ctx)
-        except JobFileError as error:
-            logger.error("job %s is refused: %s", job_id, error)
-            return str(error)
-        except Exception:
-            logger.exception("job %s could not be deployed", job_id)
-            shutil.rmtree(workspace.get_run_dir(job_id), ignore_errors=True)
-            return NOT_DEPLOYED
-
-    return deploy_known_files
+def _deploy_known_files(deploy: Own, deployer, workspace, job_id, job_meta, app_name, app_data, fl_ctx) -> str:
+    try:
+        app_files.check_app_zip(app_data)
+        return deploy(deployer, workspace, job_id, job_meta, app_name, app_data, fl_ctx)
+    except JobFileError as error:
+        logger.error("job %s is refused: %s", job_id, error)
+        return str(error)
+    except Exception:
+        logger.exception("job %s could not be deployed", job_id)
+        shutil.rmtree(workspace.get_run_dir(job_id), ignore_errors=True)
+        return NOT_DEPLOYED
 
 
-def _validate_known_files(validate: Callable[..., Any]) -> Callable[..., Any]:
-    def validate_known_files(validator: JobMetaValidator, job_name: str, archive: Any) -> Any:
-        app_files.check_job_zip(job_name, archive.infolist())
-        return validate(validator, job_name, archive)
-
-    return validate_known_files
+def _validate_known_files(validate: Own, validator: JobMetaValidator, job_name: str, archive: Any) -> Any:
+    app_files.check_job_zip(job_name, archive.infolist())
+    return validate(validator, job_name, archive)

@@ -57,7 +57,7 @@ def handle_reports(engine: Any) -> None:
         topic=defs.CellChannelTopic.REPORT_JOB_FAILURE,
         cb=lambda request: take_report(engine, request),
     )
-    replace(FederatedServer, "_resolve_missing_client_outcome", lambda _: keep_outcome, sha256=SHA256_OUTCOME)
+    replace(FederatedServer, "_resolve_missing_client_outcome", keep_outcome, sha256=SHA256_OUTCOME)
     replace(ServerEngine, "start_client_job", record_failed_starts, sha256=SHA256_START)
 
 
@@ -71,24 +71,20 @@ def record_undeployed(fl_ctx: FLContext) -> None:
     record_lost(fl_ctx.get_engine(), str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER)), reasons)
 
 
-def record_failed_starts(begin: Callable[..., list[ClientReply]]) -> Callable[..., list[ClientReply]]:
-    """Wrap FLARE's function that starts a job at its sites: record failures, and hide them from FLARE."""
-
-    def begin_at_sites(engine: Any, job: Any, sites: Any, fl_ctx: FLContext) -> list[ClientReply]:
-        replies = list(begin(engine, job, sites, fl_ctx))
-        reasons = {}
-        for reply in replies:
-            answer = reply.reply.body if reply.reply else ""
-            if isinstance(answer, str) and answer.startswith(defs.ERROR_MSG_PREFIX):
-                reasons[reply.client_name] = f"it could not begin the job: {_reason(answer)}"
-                reply.reply.body = BEGUN
-        for site in sorted(set(sites) - {reply.client_name for reply in replies}):
-            reasons[site] = "it was gone when the job began"
-            replies.append(ClientReply("", site, None, AdminMessage("", BEGUN)))
-        record_lost(fl_ctx.get_engine(), job.job_id, reasons)
-        return replies
-
-    return begin_at_sites
+def record_failed_starts(begin: Callable[..., list[ClientReply]], engine: Any, job: Any, sites: Any, fl_ctx: FLContext):
+    """Start a job at its sites by FLARE's function; record sites that cannot begin, and hide them from FLARE."""
+    replies = list(begin(engine, job, sites, fl_ctx))
+    reasons = {}
+    for reply in replies:
+        answer = reply.reply.body if reply.reply else ""
+        if isinstance(answer, str) and answer.startswith(defs.ERROR_MSG_PREFIX):
+            reasons[reply.client_name] = f"it could not begin the job: {_reason(answer)}"
+            reply.reply.body = BEGUN
+    for site in sorted(set(sites) - {reply.client_name for reply in replies}):
+        reasons[site] = "it was gone when the job began"
+        replies.append(ClientReply("", site, None, AdminMessage("", BEGUN)))
+    record_lost(fl_ctx.get_engine(), job.job_id, reasons)
+    return replies
 
 
 def _reason(answer: str) -> str:
@@ -114,7 +110,7 @@ def take_report(engine: Any, request: Message) -> Message:
     return reply
 
 
-def keep_outcome(server: Any, client: Client, job: str, reason: str) -> None:
+def keep_outcome(_: object, server: Any, client: Client, job: str, reason: str) -> None:
     """Keep the outcome of a job at the server if a site will not report its own outcome any more."""
     engine = server.engine
     if job not in engine.run_processes and engine.job_runner.is_client_outcome_pending(job, client.name):

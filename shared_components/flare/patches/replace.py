@@ -25,7 +25,7 @@ REPLACES = "surgfl_replaces"  # attribute of a replacement: FLARE's own function
 logger = logging.getLogger(__name__)
 
 
-def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]], *, sha256: str) -> None:
+def replace(owner: Any, name: str, function: Callable[..., Any], *, sha256: str) -> None:
     """Replace a function in one of FLARE's modules or classes; a second call changes nothing.
 
     The process ends if FLARE's version is not supported, or if the function is missing or has another source.
@@ -33,13 +33,17 @@ def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]], *,
     Args:
         owner: The module or class.
         name: Name of the function; static and class methods are replaced by a static method.
-        make: Returns the replacement, given FLARE's own function, whose name and documentation it takes.
+        function: Takes FLARE's own function, followed by its arguments.
         sha256: Hash of the source of FLARE's own function, see `source_hash`.
     """
     if hasattr(getattr(owner, name, None), REPLACES):
         return
     own = expect(owner, name, sha256=sha256)
-    replacement = functools.wraps(own)(make(own))
+
+    @functools.wraps(own)
+    def replacement(*arguments: Any, **options: Any) -> Any:
+        return function(own, *arguments, **options)
+
     setattr(replacement, REPLACES, own)
     static = isinstance(inspect.getattr_static(owner, name), staticmethod | classmethod)
     setattr(owner, name, staticmethod(replacement) if static else replacement)

@@ -55,15 +55,12 @@ def restrict_commands() -> None:
     replace(AppAuthzService, "authorize_app_info", _only_of_submitters, sha256=SHA256_AUTHORIZE)
 
 
-def _only_listed(dispatch: Callable[..., CellMessage]) -> Callable[..., CellMessage]:
-    def checked(agent: Any, request: CellMessage) -> CellMessage:
-        problem = command_problem(request.payload, str(request.get_header(MessageHeaderKey.ORIGIN)))
-        if problem is None:
-            return dispatch(agent, request)
-        _REFUSALS.log(f"a command of the server is refused: {problem}")
-        return new_cell_message({}, error_reply(f"this site refuses it: {problem}"))
-
-    return checked
+def _only_listed(dispatch: Callable[..., CellMessage], agent: Any, request: CellMessage) -> CellMessage:
+    problem = command_problem(request.payload, str(request.get_header(MessageHeaderKey.ORIGIN)))
+    if problem is None:
+        return dispatch(agent, request)
+    _REFUSALS.log(f"a command of the server is refused: {problem}")
+    return new_cell_message({}, error_reply(f"this site refuses it: {problem}"))
 
 
 def command_problem(command: Any, origin: str) -> str | None:
@@ -121,16 +118,13 @@ def _is_job_id(job: Any) -> bool:
         return False
 
 
-def _only_of_submitters(authorize: Callable[..., tuple[bool, str]]) -> Callable[..., tuple[bool, str]]:
-    def checked(
-        app_info: dict, submitter_name: str, submitter_org: str, submitter_role: str, job_meta: Any = None
-    ) -> tuple[bool, str]:
-        submitter = _person(submitter_name, submitter_org, submitter_role)
-        context = AuthzContext(right=AdminCommandNames.SUBMIT_JOB, user=submitter, submitter=submitter)
-        if submitter.role == SUPER or not AuthorizationService.authorize(context)[0]:
-            problem = f"{one_line(submitter_name)} ({one_line(submitter_role)}) may not submit jobs here"
-            _REFUSALS.log(f"a job is refused: {problem}")
-            return False, problem
-        return authorize(app_info, submitter_name, submitter_org, submitter_role, job_meta)
-
-    return checked
+def _only_of_submitters(
+    authorize: Callable, app_info, submitter_name, submitter_org, submitter_role, job_meta=None
+) -> tuple[bool, str]:
+    submitter = _person(submitter_name, submitter_org, submitter_role)
+    context = AuthzContext(right=AdminCommandNames.SUBMIT_JOB, user=submitter, submitter=submitter)
+    if submitter.role == SUPER or not AuthorizationService.authorize(context)[0]:
+        problem = f"{one_line(submitter_name)} ({one_line(submitter_role)}) may not submit jobs here"
+        _REFUSALS.log(f"a job is refused: {problem}")
+        return False, problem
+    return authorize(app_info, submitter_name, submitter_org, submitter_role, job_meta)

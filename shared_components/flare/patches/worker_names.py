@@ -22,11 +22,8 @@ def separate_worker_names() -> None:
         replace(sys.modules[RUNNER].SimulatorClientRunner, "do_one_task", _with_own_dictionary, sha256=SHA256)
 
 
-def _with_own_dictionary(do_one_task: Callable[..., Any]) -> Callable[..., Any]:
-    def separate(runner: Any, *arguments: Any, **options: Any) -> Any:
-        own = copy.copy(runner)
-        own.build_ctx = dict(runner.build_ctx)
-        own.get_next_run_client = runner.get_next_run_client  # all threads share one queue of sites
-        return do_one_task(own, *arguments, **options)
-
-    return separate
+def _with_own_dictionary(do_one_task: Callable[..., Any], runner: Any, *arguments: Any, **options: Any) -> Any:
+    own = copy.copy(runner)
+    own.build_ctx = dict(runner.build_ctx)
+    own.get_next_run_client = runner.get_next_run_client  # all threads share one queue of sites
+    return do_one_task(own, *arguments, **options)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,7 @@ from tests.flare.simulator import edit
 RESOURCES, RIGHTS, PRIVACY = "resources.json", "authorization.json", "privacy.json"
 
 
-def gone(path):
-    path.unlink()
+gone = Path.unlink
 
 
 def holding(text):
@@ -23,11 +23,11 @@ def holding(text):
 
 
 def changed(**values):
-    return lambda path: edit(path, lambda kept: kept.update(values))
+    return lambda path: edit(path, lambda before: before.update(values))
 
 
 def without(key):
-    return lambda path: edit(path, lambda kept: kept.pop(key))
+    return lambda path: edit(path, lambda before: before.pop(key))
 
 
 def guard(change):
@@ -43,15 +43,11 @@ def guard(change):
 
 
 def right(**rights):
-    return lambda path: edit(path, lambda kept: kept["permissions"]["member"].update(rights))
+    return lambda path: edit(path, lambda before: before["permissions"]["member"].update(rights))
 
 
-def unfiltered(path):
-    edit(path, lambda kept: kept["scopes"].append({"name": "other"}))
-
-
-def disabled(path):
-    edit(path, lambda kept: kept["scopes"][0]["task_result_filters"][0].update(disabled=True))
+def scopes(change):
+    return lambda path: edit(path, lambda before: change(before["scopes"]))
 
 
 OPEN = {
@@ -80,10 +76,12 @@ OPEN = {
 OPEN_AT_A_SITE = {
     "logs are streamed": (RESOURCES, changed(allow_log_streaming=True), "allow_log_streaming"),
     "no filter": (PRIVACY, gone, "no such file"),
-    "a scope without our filter": (PRIVACY, unfiltered, "scopes"),
-    "a filter that is disabled": (PRIVACY, disabled, "scopes"),
-    "no scope": (PRIVACY, holding("{}"), None),
-}
+    "a scope without our filter": (PRIVACY, scopes(lambda all: all.append({"name": "other"})), "scopes"),
+    "a filter that is disabled": (
+        PRIVACY, scopes(lambda all: all[0]["task_result_filters"][0].update(disabled=True)), "scopes"
+    ),
+    "no scope": (PRIVACY, holding("{}"), "scope"),
+}  # fmt: skip
 WAYS = [(name, party, *how) for name, how in OPEN.items() for party in ("localhost", "hospital-a")]
 WAYS += [(name, "hospital-a", *how) for name, how in OPEN_AT_A_SITE.items()]
 
@@ -98,7 +96,7 @@ def test_a_kit_that_lost_what_restricts_it_is_refused_until_it_is_secured(
     before = {path: path.read_bytes() for path in kit.folder.rglob("*") if path.is_file()}
     assert main(command) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and str(kit.local / file) in said and (words or "scopes") in said, said
+    assert said.count("\n") == 1 and str(kit.local / file) in said and words in said, said
     assert f"run surgfl secure-kit {kit.folder}" in said
     assert {path: path.read_bytes() for path in kit.folder.rglob("*") if path.is_file()} == before
     assert f"run surgfl secure-kit {kit.folder}" in ended(monkeypatch, kit)
@@ -163,12 +161,3 @@ def test_scripts_stay_executable_and_private(kits):
     script.write_text(script.read_text().replace(f"{CHECK}\n", ""))
     assert secure(kit) == [f"{script}: Python imports nothing from the working folder, and the kit is checked first"]
     assert script.stat().st_mode & 0o777 == 0o700 and secure(kit) == []
-
-
-def test_a_script_that_is_not_flares_is_named_and_nothing_is_written(kits, capsys):
-    kit = find_kit(kits / "hospital-a")
-    (kit.folder / "startup" / "sub_start.sh").write_text("#!/bin/sh\nexec python3 own.py\n")
-    (kit.local / RESOURCES).unlink()
-    assert main(["secure-kit", str(kit.folder)]) == 2
-    assert "sub_start.sh: is not a script of FLARE's kits; provision the kit again" in capsys.readouterr().err
-    assert not (kit.local / RESOURCES).exists()

@@ -55,27 +55,19 @@ def test_what_may_be_left_out_has_a_default():
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (["name"], "two words", "name is 'two words'; write letters"),
-        (["name"], "../up", "name is '../up'"),
-        (["name"], 7, "name is 7"),
-        (["name"], None, "'name' is missing; add it"),
-        (["name"], "n" * 64, "at most 63 letters"),
-        (["colour"], "red", "unknown key 'colour'; known keys: name"),
+        (["name"], "two words", "name is 'two words'; write letters"), (["name"], "../up", "name is '../up'"),
+        (["name"], 7, "name is 7"), (["name"], None, "'name' is missing; add it"),
+        (["name"], "n" * 64, "at most 63 letters"), (["colour"], "red", "unknown key 'colour'; known keys: name"),
         (["server"], "localhost", "server is 'localhost'; write its settings"),
-        (["server", "host"], "no_host!", "server.host is"),
-        (["server", "host"], "-a.example.org", "server.host is"),
+        (["server", "host"], "no_host!", "server.host is"), (["server", "host"], "-a.example.org", "server.host is"),
         (["server", "host"], "a\n", "server.host is"),
         (["server", "port"], 0, "server.port is 0; it is a whole number, at least 1 and at most 65535"),
-        (["server", "port"], 70000, "server.port is 70000"),
-        (["server", "port"], "8002", "server.port is '8002'"),
-        (["server", "port"], True, "server.port is True"),
-        (["server", "port"], float("nan"), "server.port is nan"),
+        (["server", "port"], 70000, "server.port is 70000"), (["server", "port"], "8002", "server.port is '8002'"),
+        (["server", "port"], True, "server.port is True"), (["server", "port"], float("nan"), "server.port is nan"),
         (["server", "organisation"], "Great Hospital", "server.organisation is"),
-        (["sites"], [], "sites is []; write a list of at least one"),
-        (["sites"], {"a": 1}, "sites is {'a': 1}"),
+        (["sites"], [], "sites is []; write a list of at least one"), (["sites"], {"a": 1}, "sites is {'a': 1}"),
         (["sites", 0, "name"], "a b", "sites[1].name is 'a b'"),
-        (["sites", 0, "name"], "../a", "sites[1].name is '../a'"),
-        (["sites", 0, "name"], "a\n", "sites[1].name is"),
+        (["sites", 0, "name"], "../a", "sites[1].name is '../a'"), (["sites", 0, "name"], "a\n", "sites[1].name is"),
         (["sites", 0, "name"], "Server", "is 'Server', which is reserved"),
         (["sites", 0, "name"], "ca", "is 'ca', which is reserved"),
         (["sites", 0, "name"], "LOCALHOST", "'localhost' is given twice (or is the server's)"),
@@ -102,13 +94,10 @@ def test_what_is_wrong_is_refused_by_its_key(path, value, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is None; write its settings"),
-        ("- 1", "it is [1]"),
-        ("name: [", "is not valid YAML"),
-        ("name: a\nname: b", "key 'name' is given twice"),
-        ("a: &a [*a]", "refers to itself"),
+        ("", "it is None; write its settings"), ("- 1", "it is [1]"), ("name: [", "is not valid YAML"),
+        ("name: a\nname: b", "key 'name' is given twice"), ("a: &a [*a]", "refers to itself"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_description_is_named(tmp_path, text, words):
     path = tmp_path / "f.yaml"
     path.write_text(text)

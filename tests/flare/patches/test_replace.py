@@ -1,7 +1,8 @@
-"""A function of FLARE's is replaced whole or the process ends, wherever it is asked for."""
+"""A function of FLARE is replaced, or the process ends."""
 
 import ast
 import functools
+import hashlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from nvflare.apis.event_type import EventType
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 
 from shared_components.flare.lost_sites import LostSites
+from shared_components.flare.patches.connections import check_incoming_messages
 from shared_components.flare.patches.replace import REPLACES, VERSION, replace, source_hash
 
 FLARE = Path(__file__).resolve().parents[3] / "shared_components" / "flare"
@@ -49,8 +51,8 @@ class Theirs:
         return -1
 
 
-def thrice(own):
-    return lambda self, number: own(self, number) + number
+def thrice(own, self, number):
+    return own(self, number) + number
 
 
 @pytest.fixture
@@ -69,14 +71,12 @@ def test_a_function_is_replaced_once(theirs):
 
 
 def test_a_static_method_stays_one(theirs):
-    replace(theirs, "triple", lambda own: lambda number: own(number) + 1, sha256=TRIPLE)
+    replace(theirs, "triple", lambda own, number: own(number) + 1, sha256=TRIPLE)
     assert theirs.triple(2) == theirs().triple(2) == 7
 
 
 def test_the_hash_is_of_the_source_without_indentation_and_of_what_runs(theirs):
     text = "def double(self, number):\n    return 2 * number"
-    import hashlib
-
     assert hashlib.sha256(text.encode()).hexdigest() == DOUBLE
     assert source_hash(theirs.wrapped) != DOUBLE == source_hash(theirs().double)
     assert source_hash(len) == source_hash(None) == source_hash(7) == ""
@@ -104,12 +104,6 @@ def test_another_version_source_or_name_ends_the_process(
     said = capsys.readouterr().err
     assert words in said and said.endswith("install nvflare==2.9.0\n") and said.count("\n") == 1
     assert words in caplog.text and dict(vars(theirs)) == before
-
-
-def test_a_component_that_cannot_handle_lost_sites_ends_the_process(capsys):
-    with pytest.raises(Ended):
-        LostSites().handle_event(EventType.SYSTEM_START, SimpleNamespace(get_engine=lambda: None))
-    assert "the handler of lost sites cannot be installed (AttributeError: " in capsys.readouterr().err
 
 
 HANDLER = """
@@ -169,10 +163,15 @@ def test_the_version_that_is_installed_is_the_one_that_is_pinned():
         assert f"nvflare=={VERSION}" in lines, file
 
 
-def test_the_guard_ends_the_process_where_flare_has_renamed_what_takes_messages(monkeypatch, capsys):
-    from shared_components.flare.patches.connections import check_incoming_messages
-
+@pytest.mark.parametrize("install", [check_incoming_messages, LostSites])
+def test_the_process_ends_if_flare_has_renamed_the_function_that_receives_messages(install, monkeypatch, capsys):
     monkeypatch.delattr(CoreCell, "_process_received_msg")
     with pytest.raises(Ended):
-        check_incoming_messages()
+        install()
     assert "nvflare has no nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_rec" in capsys.readouterr().err
+
+
+def test_a_component_ends_the_process_if_the_handler_of_lost_sites_cannot_be_installed(capsys):
+    with pytest.raises(Ended):
+        LostSites().handle_event(EventType.SYSTEM_START, SimpleNamespace(get_engine=lambda: None))
+    assert "the handler of lost sites cannot be installed (AttributeError: " in capsys.readouterr().err
