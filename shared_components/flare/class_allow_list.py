@@ -25,21 +25,13 @@ AUTHORIZATION = ("authorization.json", "authorization.json.default")
 
 @dataclass(frozen=True)
 class Policy:
-    """The classes that a party permits.
+    """The classes that a party permits."""
 
-    Attributes:
-        side: ``server`` or ``client``.
-        source: The file with the list.
-        resources: The values that FLARE reads from the file.
-        forbids_code: Whether no role of the party may bring code; None if unknown.
-        is_kit: Whether the file belongs to a startup kit.
-    """
-
-    side: str
-    source: Path
-    resources: Mapping[str, Any]
-    forbids_code: bool | None = None
-    is_kit: bool = False
+    side: str  # "server" or "client"
+    source: Path  # the file with the list
+    resources: Mapping[str, Any]  # the values that FLARE reads from the file
+    forbids_code: bool | None = None  # whether no role of the party may bring code; None if unknown
+    is_kit: bool = False  # whether the file belongs to a startup kit
 
     def unguarded(self) -> str:
         """Return a warning if the kit's processes would accept any message of the other party; else an empty text."""

@@ -58,11 +58,7 @@ class LogConsole:
 class SimulatorConsole:
     """A simulator's standard output; only the server's process writes to it.
 
-    Args:
-        workspace: The simulator's workspace.
-        sites: Names of the sites.
-        out: Stream of the lines and progress bars.
-        pause: Seconds without output before a line reports the sites' progress.
+    After ``pause`` seconds without output a line reports the sites' progress.
     """
 
     def __init__(
@@ -147,12 +143,7 @@ def mute_sites(fl_ctx: FLContext, workspace: Path) -> None:
 
 
 class ConsoleHandler(logging.Handler):
-    """The console's log handler in the server's process, which replaces FLARE's.
-
-    Args:
-        say: Function that prints a line.
-        log: File with all records.
-    """
+    """The console's log handler in the server's process, which replaces FLARE's; ``log`` is the file of all records."""
 
     def __init__(self, say: Callable[[str], None], log: Path) -> None:
         super().__init__(logging.INFO)

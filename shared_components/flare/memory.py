@@ -1,8 +1,7 @@
 """Free the memory of a round when the round ends.
 
 FLARE's streams are reference cycles: each keeps its buffer of 1 MB, and the data that it has sent, until Python's
-garbage collector runs. Without help that takes dozens of rounds. With three sites a collection found 18 of these
-buffers in a server's process after the first round, and 12 after the second.
+garbage collector runs, which may take dozens of rounds.
 """
 
 import ctypes

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,7 @@ class Stopped(FederationError):
 
 
 class Exchange:
-    """Answers to one task, collected by FLARE's threads and read by the controller.
-
-    Args:
-        sites: Sites with a task; answers of other sites do not count.
-        timeouts: Timeouts of the task.
-    """
+    """Answers of some sites to one task, collected by FLARE's threads and read by the controller."""
 
     def __init__(self, sites: Iterable[str], timeouts: Timeouts) -> None:
         self.replies: dict[str, Reply] = {}
@@ -121,15 +115,14 @@ class RoundReporter:
 
 
 class SiteTasks:
-    """Tasks of one run, one per site.
+    """Tasks of a run, one per site.
 
     Args:
         controller: Sends and cancels FLARE's tasks.
         reporter: Reports the progress of the run's server.
-        lost: In production, sites that no longer work on this job, with reasons; `read_lost` adds to it.
+        lost: In production, sites that no longer work on this job, with reasons; `read_lost` adds sites once a second.
         late: Receives the folders of the sites that have not answered the newest task.
         workspace: The workspace of a simulator.
-        read_lost: Called once a second.
     """
 
     def __init__(
@@ -160,7 +153,9 @@ class SiteTasks:
         wire.receive_in_files(fl_ctx.get_engine(), folder / "server" / "received" if large else None)
         tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
         title = self._reporter.title(ask.task)
-        self._console.show(title, partial(_steps, exchange, folder))
+        self._console.show(  # a site without a step file is about to begin
+            title, lambda: {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
+        )
         for site, task in tasks.items():
             processes.forget(folder / site)
             step_file.forget(folder / site)
@@ -234,11 +229,6 @@ class SiteTasks:
 
         timeout = flare_timeout(self._server.job)
         return Task(name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done)
-
-
-def _steps(exchange: Exchange, folder: Path) -> dict[str, Step]:
-    """Return the current step of each site that has not answered; a site without a step file is about to begin."""
-    return {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
 
 
 def _note_dead(exchange: Exchange, folder: Path) -> None:

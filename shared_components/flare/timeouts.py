@@ -13,19 +13,12 @@ def flare_timeout(job: Job) -> int:
 
 @dataclass
 class Timeouts:
-    """Timeouts of one task.
+    """Timeouts of one task, in seconds."""
 
-    Attributes:
-        started: Clock time of the task's start, seconds.
-        needed: Sufficient number of replies.
-        grace: Seconds to wait for the other sites after sufficient replies: the job's ``grace_seconds``.
-        longest: Maximum waiting time in seconds: the job's ``longest_wait_seconds``.
-    """
-
-    started: float
-    needed: int
-    grace: float
-    longest: float
+    started: float  # clock time of the task's start
+    needed: int  # sufficient number of replies
+    grace: float  # time to wait for the other sites after sufficient replies: the job's grace_seconds
+    longest: float  # maximum waiting time: the job's longest_wait_seconds
     _enough_since: float | None = field(default=None, init=False)
 
     def why_expired(self, useful: int, now: float) -> str:

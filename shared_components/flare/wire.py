@@ -77,11 +77,8 @@ def _unread(tensors: Mapping[str, Any]) -> Mapping[str, Any]:
 def receive_in_files(engine: Any, folder: Path | None) -> None:
     """Write the tensors of later answers to files in a folder, which is emptied the first time; None: to memory.
 
-    FLARE 2.9 reads all tensors of an answer into memory before it delivers the answer: nine answers at once take the
-    memory of nine models. With its offload to the disk, an arriving answer needs the memory of one or two tensors. Each
-    tensor has its own file, and FLARE removes the folder with the last reference to it.
-
-    A job's answers arrive at the job's cell, which in a simulator is not the engine's own cell.
+    In memory, nine answers at once need as much as nine models; in files, an answer needs as much as two tensors. A
+    job's answers arrive at the job's cell, which in a simulator is not the engine's own cell.
     """
     server = getattr(engine, "server", None)
     cell = getattr(server, "job_cell", None) or getattr(server, "cell", None)

@@ -45,17 +45,13 @@ class Workspace:
 
 @contextmanager
 def lock_workspace(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -> Iterator[Workspace]:
-    """Lock a workspace for one launch, until its process ends.
+    """Lock a workspace, the simulator's ``-w``, for the launch by this command line, until its process ends.
 
     An earlier launch in the same folder soon detects that FLARE has emptied the folder for this launch, and ends.
 
-    Args:
-        folder: The simulator's ``-w``.
-        command: The command line that started the simulator.
-        patience: Seconds to wait for the end of another launch.
-
     Raises:
-        Unusable: FLARE cannot work in the folder or with these arguments, or another launch works there.
+        Unusable: FLARE cannot work in the folder or with this command line, or another launch works there for longer
+            than ``patience`` seconds.
     """
     refuse_unusable(folder)
     refuse_no_sites(command)

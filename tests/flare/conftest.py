@@ -28,7 +28,7 @@ SITES = ("site-1", "site-2", "site-3")
 
 @pytest.fixture(autouse=True)
 def no_page(monkeypatch, request):
-    """Let a job end without its page, which takes as long as a toy's round; tests that look at it are `pictures`."""
+    """Let a job end without its page, which takes as long as a toy's round, except in tests with `pictures`."""
     if not request.node.get_closest_marker("pictures"):
         monkeypatch.setattr(report, "build_report", lambda run, page: page)
 
@@ -43,7 +43,7 @@ def put_back(monkeypatch, *functions):
 
 
 class Place:
-    """The little that our components ask of FLARE's context, engine and workspace."""
+    """The parts of FLARE's context, engine and workspace that our components use."""
 
     def __init__(self, workspace: Path, name: str, *, simulator: bool = True, sites=SITES):
         self.workspace, self.name, self.simulator, self.sites = workspace, name, simulator, sites
@@ -77,7 +77,7 @@ class Place:
 
 
 class ByHand(FederationController):
-    """A controller whose tasks executors answer at once, or a test's ``answer(controller, site, task)``."""
+    """A controller whose tasks are answered at once by executors, or by ``answer(controller, site, task)``."""
 
     def __init__(self, workspace: Path, answer=None, **settings):
         super().__init__(**settings)
@@ -118,7 +118,7 @@ class ByHand(FederationController):
 
 
 def run_here(job, workspace, *, sites=SITES, **variables):
-    """Run a job folder in this process, without FLARE's network; return what an ended `Simulator` has."""
+    """Run a job folder in this process, without FLARE's network; return the attributes of an ended `Simulator`."""
     said = []
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SURGFL_SITE_CONFIG", "SURGFL_STATE", "SURGFL_RESUME"):
@@ -141,7 +141,7 @@ def copied(shareable):
 
 @pytest.fixture
 def said(monkeypatch):
-    """Return the list of last words that were said."""
+    """Return the list of final messages."""
     words: list[str] = []
     monkeypatch.setattr(final_message, "say", lambda text, first: words.append(text))
     return words
@@ -158,7 +158,7 @@ def workspace(tmp_path, scenes, monkeypatch):  # noqa: F811
 
 @pytest.fixture
 def by_hand(workspace, said, job_on_toy):  # noqa: F811
-    """Return a function that makes a controller, of the toy's network where the method takes it."""
+    """Return a function that makes a controller, with the toy's network if the method permits it."""
 
     def make(method="fedavg", *, answer=None, **changes):
         job = job_on_toy(method, **{"rounds": 1, **changes})

@@ -1,7 +1,6 @@
-"""`nvflare simulator` itself: results, equal bits whatever the threads, kills and resumes, exit codes.
+"""`nvflare simulator` itself: results, equal bits with any number of threads, kills and resumes, exit codes.
 
-A launch costs 15 to 50 seconds, so that several tests look at one. All are of narrow networks, and all but the
-script's of processes that have imported ahead.
+A launch takes 15 to 50 seconds, so several tests share one. All networks are narrow.
 """
 
 import json
@@ -45,7 +44,7 @@ def launch(folder, programs):
 
 @pytest.fixture(scope="module")
 def plain(folder, job, launch):
-    """The user's own command: no -t, so that every task is a process of its own."""
+    """The user's own command: without -t, every task is a separate process."""
     with launch(job, folder / "plain", "-n", "2") as simulator:
         simulator.code = simulator.wait()
     return simulator
@@ -60,9 +59,9 @@ def killed(folder, job, launch):
     return simulator
 
 
-def weights(simulator, round=1):
-    """Return every server tensor of a round's state: models, mixtures and the hypernetworks."""
-    return load_file(simulator.run / "server" / f"round-{round:05d}.safetensors")
+def weights(simulator):
+    """Return every server tensor of the last round: models, mixtures and the hypernetworks."""
+    return load_file(simulator.run / "server" / "round-00001.safetensors")
 
 
 def records(simulator, kind="site"):
@@ -93,7 +92,7 @@ def test_every_site_keeps_its_models_pictures_and_scalars(plain):
     assert list((plain.run / "server" / "tensorboard").glob("events*"))
 
 
-def test_one_line_per_site_and_round_says_how_it_goes(plain):
+def test_one_line_per_site_and_round_shows_the_progress(plain):
     for site in SITES:
         for round in (1, 2):
             lines = [line for line in plain.output.splitlines() if f"round {round}/2  {site}  loss" in line]
@@ -101,7 +100,7 @@ def test_one_line_per_site_and_round_says_how_it_goes(plain):
     assert "Dice on the validation split" in plain.output
 
 
-# What a run prints, line by line; what is like none of these is not ours.
+# Lines that a run prints; all other lines are not ours.
 OURS = re.compile(
     r"pfedsis: 2 sites|site site-\d begins|(enrol|round \d/\d|finish)  |finished$|Dice on the validation|site  +|-+ |"
     r"(site-\d|mean over sites|worst site) |\(first: |(models|report|state)  |FLARE ends its|surgfl: |server |$"
@@ -109,7 +108,7 @@ OURS = re.compile(
 
 
 def test_at_most_five_lines_of_a_run_are_not_ours(plain):
-    """Of two sites and a process per task, each of which FLARE greets with a line."""
+    """FLARE logs a line for each process of each task."""
     foreign = [line for line in plain.output.splitlines() if not OURS.match(line)]
     assert len(foreign) <= 5, foreign
     logs = [(plain.workspace / party / "log.txt").read_text() for party in ("server", *SITES)]
@@ -117,7 +116,7 @@ def test_at_most_five_lines_of_a_run_are_not_ours(plain):
     assert "nvflare" not in plain.output.replace("nvflare simulator", "") and "Traceback" not in plain.output
 
 
-def test_the_workspace_holds_the_final_models_and_the_state_beside_it_is_the_same(plain):
+def test_the_workspace_contains_the_final_models_of_the_state_folder(plain):
     for site in SITES:
         for name in ("model", "best"):
             left, kept = (folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run))
@@ -161,7 +160,7 @@ def test_the_script_trains_to_the_weights_of_the_simulators_command(plain, job, 
     assert (tmp_path / "py-state" / "pfedsis" / "latest" / "run.json").is_file()
 
 
-def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path, programs):
+def test_a_failed_job_ends_with_its_reason_also_in_the_script(tmp_path, programs):
     tiny_job(tmp_path / "jobs", "pfedsis", sensitivty_images=2)
     done = run_script(tmp_path, programs / "python", ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
@@ -170,7 +169,7 @@ def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path, pro
 
 
 def run_script(folder, python, root):
-    """Run `job.py` beside the folder's own jobs."""
+    """Run `job.py` with the folder's own jobs."""
     shutil.copy(JOBS / "job.py", folder / "jobs")
     command = [python, folder / "jobs" / "job.py", "pfedsis", "-n", "2", "-w", folder / "py"]
     variables = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PATH": ""}
@@ -186,10 +185,9 @@ def test_a_dead_client_ends_the_job_and_is_named(killed):
 # ---- what leaves a site
 
 
-def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp_path, launch):
-    """FedPer's head, in round 2; round 1 and the other site pass."""
+def test_a_sites_own_filter_stops_an_undeclared_piece(tmp_path, launch):
+    """FedPer's head in round 2; round 1 and the other site pass."""
     job = tiny_job(tmp_path, "fedper")
-
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(path="tests.flare.client.Liar"))
     with launch(job, tmp_path / "ws", *AT_ONCE) as simulator:
         assert simulator.wait() not in (0, None)
@@ -205,7 +203,6 @@ def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp
 
 def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path, launch):
     job = tiny_job(tmp_path, "fedavg")
-
     misspelt = {"path": "shared_components.flare.executor.SiteExecutors"}
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(misspelt))
     with launch(job, tmp_path / "ws", *AT_ONCE) as simulator:

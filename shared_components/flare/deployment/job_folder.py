@@ -37,33 +37,24 @@ class JobFolderError(ValueError):
 
 @dataclass(frozen=True)
 class Named:
-    """A class in a config: ``server`` or ``client``, its place in the config, and its path."""
+    """A class in a config."""
 
-    side: str
+    side: str  # "server" or "client"
     place: str
     path: str
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The content of a job folder.
-
-    Attributes:
-        named: Every class, in the order of the configs.
-        job: The controller's arguments; None if they are not valid or belong to another controller.
-        marked: `custom` folders; FLARE treats a job with one as a job with code, even if it is empty.
-        code: Files in `custom` folders.
-        unneeded: Files that no party reads.
-        problems: A sentence for each thing that a site refuses, except classes and code.
-    """
+    """The content of a job folder."""
 
     folder: Path
-    named: tuple[Named, ...]
-    job: Job | None
-    marked: tuple[str, ...]
-    code: tuple[str, ...]
-    unneeded: tuple[str, ...]
-    problems: tuple[str, ...]
+    named: tuple[Named, ...]  # every class, in the order of the configs
+    job: Job | None  # the controller's arguments; None if they are not valid or belong to another controller
+    marked: tuple[str, ...]  # `custom` folders; FLARE treats a job with one as a job with code, even if it is empty
+    code: tuple[str, ...]  # files in `custom` folders
+    unneeded: tuple[str, ...]  # files that no party reads
+    problems: tuple[str, ...]  # a sentence for each thing that a site refuses, except classes and code
 
 
 def read_job_folder(folder: Path) -> JobFolder:

@@ -1,11 +1,9 @@
-"""Let no reply of one site end a job, in the server's process of the job.
+"""Let no site's reply end a job, in the server's process of the job.
 
-FLARE 2.9 ends a job for all sites in two cases, whatever `min_sites` is:
-
-- One site's reply has one of three return codes.
-- One site's tensors do not arrive or cannot be decoded, for example because the site dies during its upload. The same
-  happens if a site rejects a message as too large. FLARE then calls `os._exit`. Without this exit it raises and logs
-  the error, the site is informed and tries again, and a dead site counts as absent after the job's timeouts.
+FLARE 2.9 ends a job for all sites, whatever `min_sites` is, if one site's reply has one of three return codes. It calls
+`os._exit` if one site's tensors do not arrive or cannot be decoded, or if a site rejects a message as too large.
+Without this exit, FLARE raises and logs the error, the site tries again, and a dead site counts as absent after the
+timeouts.
 
 FLARE also writes the task's name and ids from the reply into its log and `audit.txt`, including line breaks.
 """

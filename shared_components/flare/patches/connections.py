@@ -1,12 +1,8 @@
 """Check incoming messages, restrict connections, and number streams, in every process that talks to another party.
 
-FLARE 2.9 has four weaknesses:
-
-- It processes any message of an admitted party.
-- It connects to an address in a message, without TLS and without a certificate. A site could make the server connect
-  under another site's name, and a server could reach into a hospital's network.
-- It accepts acknowledgements of a stream from anybody, so one site could end what the server sends to another site.
-- It may hang at the end of a process, and may give two streams the same number.
+FLARE 2.9 processes any message of an admitted party, and connects to an address in a message without TLS and without a
+certificate. A site could make the server connect under another site's name, and a server could reach into a hospital's
+network. FLARE also accepts acknowledgements of a stream from anybody, so one site could end a stream to another site.
 """
 
 import itertools

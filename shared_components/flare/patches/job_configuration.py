@@ -1,16 +1,13 @@
 """In every process of a deployment, read only JSON, and accept only a job's own two JSON files.
 
 FLARE 2.9 also reads HOCON and YAML, and parses a job's configuration in a party's main process before it checks the
-submitter's role. In HOCON, `include package("a.b:c")` imports `a`, which runs code that an earlier job may have left on
-the disk. `include url(...)` opens a connection. `include file(...)` reads a file, and FLARE's reply shows whether the
-file exists.
-
-FLARE also passes every text of a configuration to `str.format`, with the variables of the environment:
+submitter's role. HOCON's `include` imports packages, which may be code of an earlier job, opens URLs, and shows whether
+a file exists. FLARE also passes every text to `str.format`, with the variables of the environment:
 ``{SITE_NAME:>300000000}`` becomes a text of 300 MB, and ``{$NAME}`` shows a variable in an error message.
 
-With these replacements a party checks the names of a job's files, refuses every other file before it unpacks the job,
-and parses nothing of the job in its main process. A job's own process parses the two files as JSON. The reply to a
-deployment contains no exception.
+Here a party checks the names of a job's files, refuses every other file before it unpacks the job, and parses nothing
+of the job in its main process. A job's own process parses the two files as JSON. The reply to a deployment contains no
+exception.
 """
 
 import logging

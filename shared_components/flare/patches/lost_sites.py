@@ -1,13 +1,11 @@
 """At the server, report the loss of a site to the running job instead of ending the job for all sites.
 
-FLARE 2.9 ends a job for all sites if one site cannot begin it, or reports that its process of the job has failed, even
-if the job can continue without that site. FLARE does not inform the job of a site that did not accept the job, or that
-was restarted and never gets the job back. It fails a job that has succeeded at the server if a site falls silent before
-it reports its own outcome.
+FLARE 2.9 ends a job for all sites if one site cannot begin it, or reports that its process of the job has failed. It
+does not inform the job of a site that did not accept the job or was restarted. It fails a job that has succeeded at the
+server if a site falls silent before it reports its own outcome.
 
-`LostSites` in the server's `local/resources.json` handles the reports instead of FLARE. It passes them to the job's
-controller, which counts the site as absent and continues if `min_sites` are left. It passes them in a file, so that no
-message to the job's process can declare a site lost.
+`LostSites` in the server's `local/resources.json` passes the reports to the job's controller, which counts the site as
+absent and continues if `min_sites` are left. It uses a file, so that no message can declare a site lost.
 """
 
 import json

@@ -1,13 +1,12 @@
 """Filter the messages between sites and server; refusals are logged.
 
-FLARE 2.9 checks only whether a message's sender was ever admitted. It does not check the content, and believes the name
-in the message. A modified site could abort another site's part of a job, end the job for all, and send data in another
-site's name. Only the server's own processes need such messages: sites and administrators send messages only to the
-server, and in their own name.
+FLARE 2.9 checks only whether a message's sender was ever admitted, and believes the name in the message. A modified
+site could abort another site's part of a job, end the job for all, and send data in another site's name. A site does
+whatever the server requests: it lists its processes, fires events in a running job, and forwards messages in anybody's
+name.
 
-A site of FLARE 2.9 does whatever the server requests: it lists its processes, changes its log or its server, fires
-events in a running job, and forwards messages in anybody's name. In a normal run the server makes three requests to a
-site's process of a job. Its requests to the site's own process are listed in `site_commands`.
+In a normal run, sites and administrators send messages only to the server, in their own name. The server makes three
+requests to a site's process of a job, and to the site's own process the requests in `site_commands`.
 """
 
 import logging

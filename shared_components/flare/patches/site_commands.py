@@ -1,11 +1,9 @@
 """At a site, restrict the administration commands that the server may give, and the jobs that the site accepts.
 
-A site of FLARE 2.9 obeys any command in a message of the server. It consults its own `authorization.json` only if the
-message requests it, and only the server checks paths. With `sys.shell` and `cat` a server could read any text file of a
-hospital, including its keys and the description of its data. With a path as a job's name it could remove any folder.
-
-This file lists the permitted commands. The site consults its own file for each command: with the name and role that the
-server gives for a person's command, and with the certificate that has signed a job.
+A site of FLARE 2.9 obeys any command of the server, and consults its own `authorization.json` only if the message
+requests it. With `sys.shell` a server could read any text file of a hospital, and with a path as a job's name it could
+remove any folder. This file lists the permitted commands. The site consults its own file for each of them: with the
+name and role that the server gives for a person's command, and with the certificate that has signed a job.
 """
 
 import logging
