@@ -119,19 +119,19 @@ class ByHand(FederationController):
 
 def run_here(job, workspace, *, sites=SITES, **variables):
     """Run a job folder in this process, without FLARE's network; return the attributes of an ended `Simulator`."""
-    said = []
+    messages = []
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SURGFL_SITE_CONFIG", "SURGFL_STATE", "SURGFL_RESUME"):
             patch.delenv(name, raising=False)
         for name, value in variables.items():
             patch.setenv(name, value)
-        patch.setattr(LogConsole, "say", lambda self, text: said.append(text))
-        patch.setattr(final_message, "say", lambda text, first: said.append(text))
+        patch.setattr(LogConsole, "say", lambda self, text: messages.append(text))
+        patch.setattr(final_message, "say", lambda text, first: messages.append(text))
         (workflow,) = json.loads((job / SERVER).read_text())["workflows"]
         assert workflow["path"] == f"{FederationController.__module__}.{FederationController.__name__}"
         controller = ByHand(workspace, **workflow["args"]).start(sites=sites)
     run = (workspace.with_name(f"{workspace.name}-state") / job.name / "latest").resolve()
-    return SimpleNamespace(panics=controller.panics, output="\n".join(said), last_line=said[-1], run=run)
+    return SimpleNamespace(panics=controller.panics, output="\n".join(messages), last_line=messages[-1], run=run)
 
 
 def copied(shareable):
@@ -140,7 +140,7 @@ def copied(shareable):
 
 
 @pytest.fixture
-def said(monkeypatch):
+def messages(monkeypatch):
     """Return the list of final messages."""
     words: list[str] = []
     monkeypatch.setattr(final_message, "say", lambda text, first: words.append(text))
@@ -157,7 +157,7 @@ def workspace(tmp_path, scenes, monkeypatch):  # noqa: F811
 
 
 @pytest.fixture
-def by_hand(workspace, said, job_on_toy):  # noqa: F811
+def by_hand(workspace, messages, job_on_toy):  # noqa: F811
     """Return a function that makes a controller, with the toy's network if the method permits it."""
 
     def make(method="fedavg", *, answer=None, **changes):

@@ -69,13 +69,13 @@ class Simulator:
         self.state = workspace.with_name(f"{workspace.name}-state") / job.name
         self._log = log or workspace.with_name(f"{workspace.name}.log")
         self._output = ""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
-        path = os.pathsep.join(filter(None, [str(root), str(ROOT), kept.get("PYTHONPATH", "")]))
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
+        path = os.pathsep.join(filter(None, [str(root), str(ROOT), inherited.get("PYTHONPATH", "")]))
         command = [python, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
         with open(self._log, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 command, cwd=root, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                env={**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},
+                env={**inherited, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},
             )  # fmt: skip
         self._began = time.time_ns()
 

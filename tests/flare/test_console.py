@@ -38,10 +38,10 @@ def simulator(tmp_path, root):
     """Return a console that replaces FLARE's, with FLARE's own files."""
     (tmp_path / "server").mkdir()
     dynamic_log_config("concise", str(tmp_path / "server"), "")
-    with console.SimulatorConsole(tmp_path, ["site-1", "site-2"], out=io.StringIO(), pause=1e9) as shown:
-        shown.lines = lambda: shown._board._out.getvalue().splitlines()
-        yield shown
-    shown.close()
+    with console.SimulatorConsole(tmp_path, ["site-1", "site-2"], out=io.StringIO(), pause=1e9) as simulator_console:
+        simulator_console.lines = lambda: simulator_console._board._out.getvalue().splitlines()
+        yield simulator_console
+    simulator_console.close()
 
 
 def test_only_flares_default_console_is_replaced():

@@ -54,14 +54,14 @@ def fails(*_):
 
 
 @pytest.mark.pictures
-def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
+def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, messages):
     controller = by_hand("pfedsis").start()
     assert controller.panics == []
     folder = run_folder(workspace, "test-pfedsis")
     assert all((folder / f"site-{i}" / "model.safetensors").is_file() for i in (1, 2, 3))
     models, page = workspace / "models", workspace / "report" / "index.html"
     assert page.is_file()
-    assert said == [f"surgfl: test-pfedsis finished 1 round; models {models}, report {page}"]
+    assert messages == [f"surgfl: test-pfedsis finished 1 round; models {models}, report {page}"]
 
 
 def test_every_task_has_a_timeout_and_one_site_and_no_message_outlives_its_round(by_hand):
@@ -98,7 +98,7 @@ def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
     assert same(*map(load_file, files))
 
 
-def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, said, caplog):
+def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, messages, caplog):
     """The reason cannot be saved in run.json, and must still be reported."""
     full = Mock(side_effect=NotWritten("run.json: could not be written (No space left on device)"))
     monkeypatch.setattr(server_side.ServerRunner, "_save", full)
@@ -107,7 +107,7 @@ def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, said, 
     (panic,) = controller.panics
     assert panic == "run.json: could not be written (No space left on device)"
     assert "Traceback" not in caplog.text
-    assert said == [f"surgfl: job test-fedavg FAILED: {panic}"]
+    assert messages == [f"surgfl: job test-fedavg FAILED: {panic}"]
     assert "the reason could not be saved in the run's folder: run.json: could not be written" in caplog.text
 
 
@@ -133,14 +133,14 @@ def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch)
         ({"bundle": "fedst", "network": {"indicator": 10**9}}, "numbers, and a server builds at most 2147483648"),
     ],
 )
-def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, change, words):
+def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, messages, change, words):
     controller = ByHand(workspace, **{**make_job("pfedsis").to_json(), **change}).start()
     assert controller.sent == [] and not workspace.with_name("ws-state").exists()
-    assert words in said[0] and said[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
-    assert controller.panics == [said[0].partition("FAILED: ")[2]]
+    assert words in messages[0] and messages[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
+    assert controller.panics == [messages[0].partition("FAILED: ")[2]]
 
 
-def test_refusals_of_all_sites_are_reported_nothing_is_trained_and_an_earlier_run_is_kept(by_hand, said):
+def test_refusals_of_all_sites_are_reported_nothing_is_trained_and_an_earlier_run_is_kept(by_hand, messages):
     def answer(controller, site, task):
         reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
         reply.set_header(wire.ERROR, f"site {site}: /data/{site}/site.yaml: unknown key 'datset'")
@@ -150,14 +150,14 @@ def test_refusals_of_all_sites_are_reported_nothing_is_trained_and_an_earlier_ru
     before = {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
     refused = by_hand(answer=answer).start()
     assert {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()} == before
-    assert said[-1].endswith(
+    assert messages[-1].endswith(
         "site-1: /data/site-1/site.yaml: unknown key 'datset'; "
         "site-3: /data/site-3/site.yaml: unknown key 'datset'; no round was started"
     )
     assert refused.server.folder != earlier and not list(refused.server.folder.rglob("round-*.safetensors"))
 
 
-def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(by_hand, workspace, said):
+def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(by_hand, workspace, messages):
     signal = Signal()
     log = workspace / "site-3" / "error_log.txt"
     log.parent.mkdir(parents=True)
@@ -165,16 +165,16 @@ def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(b
 
     controller = by_hand(answer=but("enrol", "site-3", lambda *_: signal.trigger(True))).start(signal)
     reason = f"FLARE ended task 'enrol': site-3: no answer; {log} ends with: ConfigError: no such class"
-    assert controller.panics == [reason] and said == [f"surgfl: job test-fedavg FAILED: {reason}"]
+    assert controller.panics == [reason] and messages == [f"surgfl: job test-fedavg FAILED: {reason}"]
 
 
-def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspace, said):
+def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspace, messages):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     announced = but("round", "site-2", lambda *_: processes.announce(run_folder(workspace) / "site-2", gone.pid))
     controller = by_hand(answer=announced, longest_wait_seconds=600).start()
     assert "site-2: its process died" in controller.panics[0]
-    assert said[0].startswith("surgfl: job test-fedavg FAILED: round 1 has 2 valid updates and needs 3")
+    assert messages[0].startswith("surgfl: job test-fedavg FAILED: round 1 has 2 valid updates and needs 3")
     assert "error" in json.loads((run_folder(workspace) / "run.json").read_text())
 
 
@@ -226,9 +226,9 @@ def test_a_second_answer_is_not_used(by_hand, caplog):
     assert len([r for r in controller.server.records if r["kind"] == "site" and r["round"] == 0]) == 3
 
 
-def test_a_job_whose_sites_cannot_finish_fails(by_hand, said):
+def test_a_job_whose_sites_cannot_finish_fails(by_hand, messages):
     controller = by_hand(answer=but("finish", "site-1", fails)).start()
-    assert "all rounds are done, but not all sites have finished: site-1: FLARE reports" in said[0]
+    assert "all rounds are done, but not all sites have finished: site-1: FLARE reports" in messages[0]
     assert len(controller.panics) == 1
 
 
@@ -312,22 +312,22 @@ def test_a_server_that_trains_finds_its_own_site_yaml(
         monkeypatch.setenv("SURGFL_SITE_CONFIG", str(data))
     else:
         monkeypatch.delenv("SURGFL_SITE_CONFIG")
-    found = []
+    sites = []
 
     def noting(job, site, **options):
-        found.append(site)
+        sites.append(site)
         return set_up_site(job, site, **options)
 
     monkeypatch.setattr(training, "set_up_site", noting)
     controller = by_hand().start()
     assert controller.panics == []
-    assert {(site.name, site.path) for site in found} == {("server", server)}
+    assert {(site.name, site.path) for site in sites} == {("server", server)}
     record = controller.server.last_record
     assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
 
 
 def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
-    by_hand, workspace, scenes, trains_at_the_server, said
+    by_hand, workspace, scenes, trains_at_the_server, messages
 ):
     """The fixture's SURGFL_SITE_CONFIG has no server/site.yaml; it is not replaced by a rendered one."""
     controller = by_hand().start()
@@ -335,7 +335,7 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
         f"site server: there is no description of its data at {scenes[0].parent.parent / 'server.yaml'}; write one "
         "(docs/how-to/your-data.md) or name it in the environment variable SURGFL_SITE_CONFIG"
     ]
-    assert said[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
+    assert messages[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
 
 
 # ---- which answers count: the first of each site that was asked, in time

@@ -65,7 +65,7 @@ def test_a_job_that_needs_all_sites_ends_without_one_of_them_and_so_does_its_res
 
 @pytest.mark.pictures
 def test_in_production_an_end_by_flare_is_a_stop_and_blames_no_working_site(
-    by_hand, workspace, monkeypatch, said, caplog
+    by_hand, workspace, monkeypatch, messages, caplog
 ):
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     signal = Signal()
@@ -77,7 +77,7 @@ def test_in_production_an_end_by_flare_is_a_stop_and_blames_no_working_site(
         "FLARE ended the job in round 1/1: an administrator stopped it, or the server ends; no site had failed; "
         "still at work: site-3"
     )
-    assert said == [f"surgfl: job test-fedavg STOPPED: {reason}"]
+    assert messages == [f"surgfl: job test-fedavg STOPPED: {reason}"]
     assert f"STOPPED: {reason}" in caplog.messages and "FAILED" not in caplog.text
     run = controller.server.folder
     described = json.loads((run / "run.json").read_text())
@@ -109,7 +109,7 @@ class Hospital(ByHand):
 
 
 @pytest.fixture
-def hospital(workspace, said, job_on_toy):
+def hospital(workspace, messages, job_on_toy):
     """Return a function that makes a controller of a deployment, whose parties each have a startup kit."""
 
     def make(**changes):

@@ -96,8 +96,8 @@ def test_a_fixed_piece_is_blocked(site):
     job = make_job("fedavg", training={"fixed": ["encoder"]})
     message = honest(make_job("fedavg"))
     refused(message, asked(job=job), site, "piece encoder.* is not declared")
-    kept = {name: value for name, value in message.pieces.items() if not name.startswith("encoder")}
-    check_reply(Message(message.header, kept), asked(job=job), site)
+    trained = {name: value for name, value in message.pieces.items() if not name.startswith("encoder")}
+    check_reply(Message(message.header, trained), asked(job=job), site)
 
 
 @pytest.mark.parametrize(

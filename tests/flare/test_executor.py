@@ -228,11 +228,11 @@ HEADER = {"round": 3, "classes": ["background", "shaft"], "style": [[0.1, 0.2, 0
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
 def test_tensors_and_values_come_back_and_nothing_is_pickled(sent, dtype):
     rows = torch.arange(12).reshape(4, 3).to(dtype)[1:3]  # a view, as pieces are
-    found = sent(HEADER, {"q.weight[1:3]": rows}, {"sensitivity": {"b": torch.zeros(())}, "pieces": {"w": rows}})
-    assert found.header == HEADER and found.groups.keys() == {"sensitivity", "pieces"}
-    for tensor in (found.pieces["q.weight[1:3]"], found.groups["pieces"]["w"]):
+    received = sent(HEADER, {"q.weight[1:3]": rows}, {"sensitivity": {"b": torch.zeros(())}, "pieces": {"w": rows}})
+    assert received.header == HEADER and received.groups.keys() == {"sensitivity", "pieces"}
+    for tensor in (received.pieces["q.weight[1:3]"], received.groups["pieces"]["w"]):
         assert tensor.dtype == dtype and torch.equal(tensor, rows)
-    assert found.groups["sensitivity"]["b"].shape == ()
+    assert received.groups["sensitivity"]["b"].shape == ()
 
 
 def test_numbers_keep_every_bit_and_a_group_without_tensors_is_left_out(sent):
@@ -246,9 +246,9 @@ def test_numbers_keep_every_bit_and_a_group_without_tensors_is_left_out(sent):
 
 
 def test_objects_of_other_jobs_and_tensors_under_an_unknown_name_are_refused():
-    odd = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)})
+    foreign = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)})
     with pytest.raises(ValueError, match="no message of this job"):
-        wire.from_wire(odd.to_shareable())
-    collection = DXO(DataKind.COLLECTION, data={"weights": odd}, meta={wire.HEADER: "{}"})
+        wire.from_wire(foreign.to_shareable())
+    collection = DXO(DataKind.COLLECTION, data={"weights": foreign}, meta={wire.HEADER: "{}"})
     with pytest.raises(ValueError, match="'weights', which is neither pieces nor a group"):
         wire.from_wire(collection.to_shareable())

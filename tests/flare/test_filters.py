@@ -37,15 +37,15 @@ def guards(way, root):
 
     FLARE itself reads the privacy.json that `surgfl secure-kit` writes.
     """
-    found = {"job": DeclaredPiecesOnly()} if way != "site" else {}
+    chosen = {"job": DeclaredPiecesOnly()} if way != "site" else {}
     if way != "job":
         for folder in ("local", "startup"):
             (root / folder).mkdir(parents=True, exist_ok=True)
         (root / "local" / "privacy.json").write_text(json.dumps(kits._privacy(kits.Kit(root, "site"), {})[0]))
         policy = create_privacy_manager(Workspace(str(root), root.name), names_only=False)
         assert policy.is_policy_defined()
-        found["scope"] = policy.get_scope("")
-    return found
+        chosen["scope"] = policy.get_scope("")
+    return chosen
 
 
 @pytest.fixture(autouse=True)
@@ -208,8 +208,8 @@ def test_an_unreadable_task_in_a_reused_context_has_no_permission_of_the_earlier
     made = client(honestly)
     with made.manager.new_context() as fl_ctx:
         assert made.again("round", task(), fl_ctx).get_return_code() == ReturnCode.OK
-        odd = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)}).to_shareable()
-        sent = made.again("round", odd, fl_ctx)
+        foreign = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)}).to_shareable()
+        sent = made.again("round", foreign, fl_ctx)
     assert sent.get_return_code() in (BLOCKED, ReturnCode.TASK_DATA_FILTER_ERROR) and "DXO" not in sent
 
 
@@ -218,8 +218,8 @@ def test_foreign_results_and_jobs_with_unknown_names_are_blocked(client):
         assert client(lambda *_, reply=reply: reply).give("round", task()).get_return_code() == BLOCKED
     made = client(honestly)
     for change in ({"method": "nonsense"}, {"bundle": "nonsense"}, {"photo": 1}):
-        odd = Message({"job": make_job("fedavg").to_json() | change, "index": 0, "round": 1})
-        assert made.give("round", wire.to_shareable(odd)).get_return_code() == BLOCKED
+        foreign = Message({"job": make_job("fedavg").to_json() | change, "index": 0, "round": 1})
+        assert made.give("round", wire.to_shareable(foreign)).get_return_code() == BLOCKED
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), RecursionError(), MemoryError(), OSError(28, "full")])

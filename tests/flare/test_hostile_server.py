@@ -106,7 +106,7 @@ def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(works
         assert "use a network of shared_components.networks, MONAI's" in reason or "is the expression" in reason
 
 
-def test_a_jobs_configs_give_the_executor_no_arguments_and_the_controller_no_code(workspace, marker, said):
+def test_a_jobs_configs_give_the_executor_no_arguments_and_the_controller_no_code(workspace, marker, messages):
     with pytest.raises(TypeError):
         SiteExecutor(logging_file=str(marker))
     job = {**make_job("fedavg").to_json(), "arguments": {"mode": hostile(marker)}}

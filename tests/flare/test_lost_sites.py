@@ -45,7 +45,7 @@ class Server:
         self.folder = folder / JOB
         self.folder.mkdir(parents=True, exist_ok=True)
         self.sites = [Client(name, f"token of {name}") for name in ("hospital-a", "hospital-b")]
-        self.told: list[tuple[str, str, dict]] = []
+        self.dead_jobs: list[tuple[str, str, dict]] = []
         self.detail: list[str] = []  # of the job's deployment
         self.failed: list[int] = []
         self.callbacks: dict[str, object] = {}
@@ -77,7 +77,7 @@ class Server:
         FederatedServer._resolve_missing_client_outcome(self, client, job, reason)
 
     def _notify_dead_job(self, client, job, reason):
-        self.told.append((job, reason, {"site": client.name}))
+        self.dead_jobs.append((job, reason, {"site": client.name}))
 
     def get_prop(self, key, default=None):
         known = {FLContextKey.JOB_DEPLOY_DETAIL: self.detail, FLContextKey.JOB_RUN_NUMBER: JOB}
@@ -108,7 +108,7 @@ def test_flare_itself_would_end_the_job_and_we_record_the_lost_site(code, tmp_pa
 
     server = Server(tmp_path)
     take_report(server, report(code))
-    assert not server.failed and not server.told
+    assert not server.failed and not server.dead_jobs
     assert server.lost == {"hospital-b": REASONS.get(code, DIED)}
     assert server.pending() == {"hospital-a"}
 
@@ -149,11 +149,11 @@ def test_a_running_job_is_informed_of_a_silent_site_and_an_ended_job_keeps_its_o
     FederatedServer.notify_dead_client(server, server.sites[1])
     assert len(server.failed) == 1, "FLARE itself fails the job"
 
-    for running, told in ((False, []), (True, [(JOB, "client dead", {"site": "hospital-b"})])):
+    for running, reports in ((False, []), (True, [(JOB, "client dead", {"site": "hospital-b"})])):
         server = Server(tmp_path, running=running)
         LostSites().handle_event(EventType.SYSTEM_START, server)
         FederatedServer.notify_dead_client(server, server.sites[1])
-        assert not server.failed and server.pending() == {"hospital-a"} and server.told == told
+        assert not server.failed and server.pending() == {"hospital-a"} and server.dead_jobs == reports
 
 
 def test_the_component_handles_reports_after_the_servers_start_and_checks_every_registration(tmp_path):
@@ -169,17 +169,17 @@ def test_the_component_handles_reports_after_the_servers_start_and_checks_every_
 
 
 def test_the_job_is_informed_of_sites_that_did_not_accept_it(tmp_path):
-    said = "[Errno 28] No space left on device: '/kit/job'"
-    odd = "a\x1b[2J\nb" + 1000 * "b"
+    reason = "[Errno 28] No space left on device: '/kit/job'"
+    hostile = "a\x1b[2J\nb" + 1000 * "b"
     server = Server(tmp_path)
     server.detail = ["server: OK", "hospital-a: OK"]
     LostSites().handle_event(EventType.JOB_DEPLOYED, server)
     assert server.lost == {} and not list(tmp_path.rglob("*.json"))
-    server.detail += [f"hospital-b: {ERROR_MSG_PREFIX}: {said}", f"hospital-c: {odd}"]
+    server.detail += [f"hospital-b: {ERROR_MSG_PREFIX}: {reason}", f"hospital-c: {hostile}"]
     LostSites().handle_event(EventType.JOB_DEPLOYED, server)
     lost = server.lost
     assert list(lost) == ["hospital-b", "hospital-c"]
-    assert lost["hospital-b"] == f"it did not accept the job: {said}"
+    assert lost["hospital-b"] == f"it did not accept the job: {reason}"
     assert lost["hospital-c"].startswith("it did not accept the job: a bb")
     assert all(reason.isprintable() and len(reason) < 400 for reason in lost.values())
 
@@ -196,8 +196,8 @@ class Beginning(Server):
 
     def start_client_job(self, job, client_sites, fl_ctx):
         cannot = f"{ERROR_MSG_PREFIX}: Start job: OSError"
-        said = {"hospital-a": "Start the client app...", "hospital-b": cannot}
-        replies = [ClientReply("", site, None, AdminMessage("", text)) for site, text in said.items()]
+        answers = {"hospital-a": "Start the client app...", "hospital-b": cannot}
+        replies = [ClientReply("", site, None, AdminMessage("", text)) for site, text in answers.items()]
         return [*replies, ClientReply("", "hospital-d", None, None)]
 
 

@@ -125,15 +125,15 @@ def federated(kits, folder, sites):
 def test_sites_of_a_provisioned_federation_sign_their_keys_and_accept_no_others(kits, tmp_path, scenes):  # noqa: F811
     """A server that inserts its own key has no signature of the site."""
     federation, asked = federated(kits, tmp_path, scenes)
-    said = asked.header["sums"]
-    assert all(set(one) == {"key", "certificate", "signature"} for one in said["keys"].values())
+    sums = asked.header["sums"]
+    assert all(set(one) == {"key", "certificate", "signature"} for one in sums["keys"].values())
 
     def with_key(one):
-        keys = {**said["keys"], "site-2": one}
-        return dataclasses.replace(asked, header={**asked.header, "sums": {**said, "keys": keys}})
+        keys = {**sums["keys"], "site-2": one}
+        return dataclasses.replace(asked, header={**asked.header, "sums": {**sums, "keys": keys}})
 
     own = public_of(b"s" * 32).hex()
-    true = said["keys"]["site-2"]
+    true = sums["keys"]["site-2"]
     lies = [({"key": own}, "not signed by its"), ({**true, "key": own}, "not signed by a startup kit of this project")]
     for lie, words in lies:
         with pytest.raises(SiteRefusal, match=f"key of site-2 is {words}"):
@@ -150,13 +150,13 @@ WHOSE = {"the server's as a site's": "the server", "admin@nvidia.com": "an admin
 def test_only_sites_join_a_sum(kits, tmp_path, scenes, kit, whose):  # noqa: F811
     """Otherwise a round of one hospital and the server's certificate would reveal that hospital's weights."""
     federation, asked = federated(kits, tmp_path, scenes)
-    said, liar = asked.header["sums"], Identity(kits[kit])
+    sums, liar = asked.header["sums"], Identity(kits[kit])
     name = x509.load_pem_x509_certificate((kits[kit] / "client.crt").read_bytes()).subject
     (name,) = (str(one.value) for one in name.get_attributes_for_oid(NameOID.COMMON_NAME))
     name = name.partition("@")[0]  # no site's name contains @
     run = f"{JOB.name}/{federation.server.folder.name}".encode()
-    keys = {"site-1": said["keys"]["site-1"], name: liar.sign(run, public_of(b"s" * 32))}
-    lie = {**said, "sites": ["site-1", name], "keys": keys}
+    keys = {"site-1": sums["keys"]["site-1"], name: liar.sign(run, public_of(b"s" * 32))}
+    lie = {**sums, "sites": ["site-1", name], "keys": keys}
     with pytest.raises(SiteRefusal, match=rf"the key of {name} is signed by ({whose}, and by no site|\[.*@)"):
         federation.answer("site-1", "round", Message(asked.header | {"sums": lie}, asked.pieces))
     federation.run()  # and an honest round goes on
@@ -179,7 +179,7 @@ def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scene
 def test_only_a_sites_kit_is_an_identity(kits):
     assert kit_identity(kits["server1"]) is None  # it has a server.key
     site = kit_identity(kits["site-1"])
-    said = site.sign(b"job/run", b"p" * 32)
-    kit_identity(kits["site-2"]).check("site-1", b"job/run", said)
+    sums = site.sign(b"job/run", b"p" * 32)
+    kit_identity(kits["site-2"]).check("site-1", b"job/run", sums)
     with pytest.raises(ValueError, match="the key of site-2 is signed by"):
-        site.check("site-2", b"job/run", said)
+        site.check("site-2", b"job/run", sums)

@@ -119,8 +119,8 @@ def test_at_most_five_lines_of_a_run_are_not_ours(plain):
 def test_the_workspace_contains_the_final_models_of_the_state_folder(plain):
     for site in SITES:
         for name in ("model", "best"):
-            left, kept = (folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run))
-            assert left.read_bytes() == kept.read_bytes() and left.samefile(kept)
+            copy, model = (folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run))
+            assert copy.read_bytes() == model.read_bytes() and copy.samefile(model)
     assert f"models  {plain.workspace}/models/<site>/model.safetensors" in plain.output
     assert f"state   {plain.run}\n" in plain.output
 

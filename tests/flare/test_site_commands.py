@@ -132,8 +132,8 @@ def test_a_persons_command_needs_a_right_in_the_sites_own_file_whatever_the_mess
     """FLARE obeys it without a name if the message requests no authorisation."""
     assert ask(agent, topic) == "ok" and agent.seen.pop() == topic
     restrict_commands()
-    for said in ({}, {RequestHeader.REQUIRE_AUTHZ: "false"}, {RequestHeader.ADMIN_COMMAND: "nothing"}):
-        assert ask(agent, topic, **said) != "ok", said
+    for headers in ({}, {RequestHeader.REQUIRE_AUTHZ: "false"}, {RequestHeader.ADMIN_COMMAND: "nothing"}):
+        assert ask(agent, topic, **headers) != "ok", headers
     assert not agent.seen
     assert ask(agent, topic, **CHIEF) == "ok"
     member = {**CHIEF, RequestHeader.USER_ROLE: "member"}

@@ -150,43 +150,43 @@ def run(tmp_path):
 
     def start(*words):
         variables = {**os.environ, **party.variables, "PYTHONPATH": str(tmp_path)}
-        file = (tmp_path / "said").open("w")
+        file = (tmp_path / "output").open("w")
         begun.append(subprocess.Popen([sys.executable, "-m", "main", *words], cwd=tmp_path, env=variables, stdout=file))
         return begun[-1]
 
-    yield party, start, tmp_path / "said"
+    yield party, start, tmp_path / "output"
     for process in begun:
         process.kill()
         process.wait()
 
 
 def test_a_process_stops_before_the_named_call_and_continues_on_request(run):
-    party, start, said = run
+    party, start, output = run
     with held(party, Place("worked:Work.step", 2, "worked:Work.begin", 2)) as reached:
         process = start("worker_process")
         assert reached() == process.pid
         state = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         assert state == "T", "it is stopped"
-        assert said.read_text().split() == ["begin", "step", "step", "step", "begin", "step"]
+        assert output.read_text().split() == ["begin", "step", "step", "step", "begin", "step"]
     go_on(process.pid)
     assert process.wait(20) == 0
-    assert said.read_text().split().count("step") == 6
+    assert output.read_text().split().count("step") == 6
 
 
 def test_a_held_process_can_be_killed(run):
-    party, start, said = run
+    party, start, output = run
     with held(party, Place("worked:Work.begin")) as reached:
         process = start("runner_process")
         os.kill(reached(), signal.SIGKILL)
-    assert process.wait(20) == -signal.SIGKILL and said.read_text() == ""
+    assert process.wait(20) == -signal.SIGKILL and output.read_text() == ""
 
 
 def test_a_process_that_runs_no_job_goes_on(run):
-    party, start, said = run
+    party, start, output = run
     with held(party, Place("worked:Work.begin")):
         process = start()
         until(lambda: process.poll() is not None, 20, "it has not ended")
-    assert process.returncode == 0 and said.read_text().split().count("begin") == 2
+    assert process.returncode == 0 and output.read_text().split().count("begin") == 2
 
 
 @pytest.mark.parametrize("place", [*AT_SITE.values(), *AT_SERVER.values()], ids=str)

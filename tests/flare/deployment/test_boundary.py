@@ -33,11 +33,11 @@ def without(key):
 def guard(change):
     """Return what changes the entry of our guard, or removes it where ``change`` is None."""
 
-    def apply(kept):
-        (ours,) = (one for one in kept["components"] if one["path"] == GUARD)
-        kept["components"].remove(ours)
+    def apply(values):
+        (ours,) = (one for one in values["components"] if one["path"] == GUARD)
+        values["components"].remove(ours)
         if change is not None:
-            kept["components"].append(ours | change)
+            values["components"].append(ours | change)
 
     return lambda path: edit(path, apply)
 
@@ -95,9 +95,9 @@ def test_a_kit_that_lost_what_restricts_it_is_refused_until_it_is_secured(
     command = ["secure-kit", "--check", str(kit.folder)]
     before = {path: path.read_bytes() for path in kit.folder.rglob("*") if path.is_file()}
     assert main(command) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and str(kit.local / file) in said and words in said, said
-    assert f"run surgfl secure-kit {kit.folder}" in said
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and str(kit.local / file) in error and words in error, error
+    assert f"run surgfl secure-kit {kit.folder}" in error
     assert {path: path.read_bytes() for path in kit.folder.rglob("*") if path.is_file()} == before
     assert f"run surgfl secure-kit {kit.folder}" in ended(monkeypatch, kit)
     try:
@@ -133,11 +133,11 @@ def test_flare_builds_the_check_before_anything_else_of_a_kit(kits, party):
 @pytest.mark.parametrize("party", ["localhost", "hospital-a"])
 def test_what_restricts_nothing_is_the_partys_own(kits, party):
     kit = find_kit(kits / party)
-    edit(kit.local / RESOURCES, lambda kept: kept["components"].append({"id": "own", "path": "a.B", "args": {}}))
-    edit(kit.local / RIGHTS, lambda kept: kept["permissions"]["lead"].update(submit_job="none"))
+    edit(kit.local / RESOURCES, lambda values: values["components"].append({"id": "own", "path": "a.B", "args": {}}))
+    edit(kit.local / RIGHTS, lambda values: values["permissions"]["lead"].update(submit_job="none"))
     if kit.part == "site":
         noise = {"path": "a.Noise", "args": {}}
-        edit(kit.local / PRIVACY, lambda kept: kept["scopes"][0]["task_result_filters"].insert(0, noise))
+        edit(kit.local / PRIVACY, lambda values: values["scopes"][0]["task_result_filters"].insert(0, noise))
         (kit.local / "site.yaml").unlink()
     assert main(["secure-kit", "--check", str(kit.folder)]) == 0
     secure(kit, allow_custom_code=True)
@@ -148,7 +148,7 @@ def test_a_kit_that_flare_has_signed_gets_no_other_file_in_startup_but_the_scrip
     """FLARE ends where a signed file has changed, and does not look at scripts."""
     kit = find_kit(kits / "hospital-a")
     startup = kit.folder / "startup"
-    edit(startup / PARTS["site"], lambda kept: kept.pop("components"))
+    edit(startup / PARTS["site"], lambda values: values.pop("components"))
     before = (startup / PARTS["site"]).read_bytes()
     (startup / "signature.json").write_text("{}")
     secure(kit)

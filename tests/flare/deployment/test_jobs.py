@@ -77,9 +77,9 @@ COMMON = {
 def test_a_jobs_section_changes_the_entries_that_it_names_and_keeps_the_others(tmp_path, row, changed):
     rows = {name: {} for name in method_names()} | {"fedavg": row}
     (tmp_path / "jobs.yaml").write_text(json.dumps({"all": COMMON, "jobs": rows}))
-    found = described_jobs(tmp_path)
-    assert found["fedavg"] == {"name": "fedavg", "method": "fedavg", **COMMON, **changed}
-    assert found["fedprox"] == {"name": "fedprox", "method": "fedprox", **COMMON}
+    jobs = described_jobs(tmp_path)
+    assert jobs["fedavg"] == {"name": "fedavg", "method": "fedavg", **COMMON, **changed}
+    assert jobs["fedprox"] == {"name": "fedprox", "method": "fedprox", **COMMON}
 
 
 def test_a_null_setting_means_its_default_and_iterations_replace_epochs():

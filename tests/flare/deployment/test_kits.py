@@ -147,14 +147,14 @@ def test_a_partys_own_settings_stay_and_its_permissive_ones_are_closed(kits):
 
 def test_custom_code_is_for_those_who_submit_and_is_taken_back(kits):
     kit = find_kit(kits / "hospital-a")
-    (said,) = secure(kit, allow_custom_code=True)
-    assert "a job may bring code, which then runs here" in said
+    (line,) = secure(kit, allow_custom_code=True)
+    assert "a job may bring code, which then runs here" in line
     permissions = read(kits, "hospital-a", "authorization.json")["permissions"]
     assert {role: rights["byoc"] for role, rights in permissions.items()} == {
         "project_admin": "any", "lead": "any", "org_admin": "none", "member": "none",
     }  # fmt: skip
-    (said,) = secure(kit)
-    assert "no job may bring code" in said
+    (line,) = secure(kit)
+    assert "no job may bring code" in line
 
 
 def test_a_sites_own_filters_stay_and_ours_is_the_last_that_what_leaves_passes(kits):
@@ -224,9 +224,9 @@ def test_a_folder_that_is_no_kit_is_refused(kits, capsys, what):
 def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     bare(kits, "localhost")
     assert main(["secure-kit", str(kits / "localhost")]) == 0
-    said = capsys.readouterr().out
-    assert "resources.json: a job may name FederationController, and no other class" in said
-    assert "It counts from the next start" in said
+    text = capsys.readouterr().out
+    assert "resources.json: a job may name FederationController, and no other class" in text
+    assert "It counts from the next start" in text
     assert main(["secure-kit", str(kits / "localhost")]) == 0
     assert capsys.readouterr().out.startswith(f"{kits / 'localhost'}: all is in place\nIts certificate holds until 2")
     assert main(["secure-kit", str(kits / "anna@example.org")]) == 0
@@ -237,7 +237,7 @@ def test_an_administrators_console_asks_for_no_name_also_with_a_kit_of_flare(kit
     kit = kits / "anna@example.org"
     file = kit / "startup" / "fed_admin.json"
     assert json.loads(file.read_text())["admin"]["uid_source"] == "cert"
-    edit(file, lambda kept: kept["admin"].update(uid_source="user_input"))  # as `nvflare provision` writes it
+    edit(file, lambda values: values["admin"].update(uid_source="user_input"))  # as `nvflare provision` writes it
     assert main(["secure-kit", str(kit)]) == 0
     assert f"{file}: FLARE's console logs in by the name in the certificate" in capsys.readouterr().out
     assert main(["secure-kit", str(kit)]) == 0 and ": all is in place" in capsys.readouterr().out

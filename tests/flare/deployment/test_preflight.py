@@ -38,8 +38,8 @@ def kit(tmp_path, listed=(), *, default=False, **permissions):
 
 def preflight(capsys, *arguments):
     code = main(["preflight", *map(str, arguments)])
-    shown = capsys.readouterr()
-    return code, shown.out + shown.err
+    output = capsys.readouterr()
+    return code, output.out + output.err
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in JOBS.glob("*/meta.json")))
@@ -163,8 +163,8 @@ def test_a_link_is_refused(job, tmp_path, capsys):
 )  # fmt: skip
 def test_an_unreadable_job_ends_with_2_and_one_sentence(job, capsys, file, text):
     (job / file).write_bytes(text.encode("utf-8", "surrogateescape"))
-    code, shown = preflight(capsys, job)
-    assert code == 2 and shown.count("\n") == 1 and "Traceback" not in shown
+    code, output = preflight(capsys, job)
+    assert code == 2 and output.count("\n") == 1 and "Traceback" not in output
 
 
 def test_other_wrong_arguments_end_with_2(job, tmp_path, capsys):

@@ -276,11 +276,11 @@ def rounds_of(pem):
 def older(kits, passphrase):
     """Encrypt the authority's key as SurgFL 0.1 did; return it."""
     path = kits / STATE
-    kept = json.loads(path.read_text())
-    key = load_pem_private_key(kept["root_pri_key"].encode(), None)
+    authority = json.loads(path.read_text())
+    key = load_pem_private_key(authority["root_pri_key"].encode(), None)
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     encryption = serialization.BestAvailableEncryption(passphrase.encode())
-    path.write_text(json.dumps(kept | {"root_pri_key": key.private_bytes(pem, pkcs8, encryption).decode()}))
+    path.write_text(json.dumps(authority | {"root_pri_key": key.private_bytes(pem, pkcs8, encryption).decode()}))
     return key
 
 

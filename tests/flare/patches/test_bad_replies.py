@@ -56,7 +56,7 @@ def process():
 
 
 def test_flare_has_three_codes_by_which_a_site_ends_the_job():
-    """If an upgrade takes them away, `sanitise_submissions` can go."""
+    """If an upgrade removes them, `sanitise_submissions` can go."""
     assert {ReturnCode.RUN_MISMATCH, ReturnCode.TASK_UNKNOWN, ReturnCode.UNSAFE_JOB} == set(FATAL)
 
 
@@ -73,12 +73,12 @@ def test_no_return_code_of_a_site_ends_the_job(process, code):
 
 
 @pytest.mark.parametrize("code", [ReturnCode.OK, ReturnCode.EXECUTION_EXCEPTION, ReturnCode.TASK_ABORTED])
-def test_any_other_code_stays_and_so_does_what_is_sent(process, code):
+def test_other_codes_and_the_payload_are_unchanged(process, code):
     sanitise_submissions()
     reply = make_reply(code)
-    reply["DXO"] = kept = {"x": [1, 2]}
+    reply["DXO"] = payload = {"x": [1, 2]}
     _, _, _, result, _ = process(reply)
-    assert result is reply and result.get_return_code() == code and result["DXO"] is kept
+    assert result is reply and result.get_return_code() == code and result["DXO"] is payload
 
 
 def test_names_and_ids_are_short_lines(process):
@@ -92,7 +92,7 @@ def test_names_and_ids_are_short_lines(process):
     assert result.get_cookie_jar() == {FLContextKey.TASK_ID: "round [E:forged] all is well", "odd": "['a\\nb']"}
 
 
-def test_what_flare_gave_comes_back_as_it_was(process):
+def test_flares_own_ids_are_unchanged(process):
     sanitise_submissions()
     task = "1fd0f9d4-8a3b-4a4e-9f0a-6f7bb3f3c1aa"
     sent = submission("round", task)

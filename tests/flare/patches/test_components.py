@@ -60,11 +60,11 @@ def test_a_component_replaces_what_its_process_needs(component, replaced):
     assert {(owner, name) for owner, name in ALL if hasattr(getattr(owner, name), REPLACES)} == replaced
 
 
-TOGETHER = 5  # seconds, at most, that one thread waits for the other
+TOGETHER = 5  # maximum seconds that one thread waits for the other
 
 
 class Pause:
-    """What FLARE copies between writing a name and sending it: wait there until both threads have written."""
+    """An object that FLARE copies after writing a name and before sending it: wait until both threads have written."""
 
     def __init__(self, barrier):
         self.barrier, self.workspace = barrier, "ws"
@@ -75,21 +75,21 @@ class Pause:
 
 
 class Worker:
-    """The connection to a process that keeps the name that it is told, and wants to stop."""
+    """The connection to a worker process that records its name and then stops."""
 
     def __init__(self):
-        self.told, self.answers = [], [True, "done"]
+        self.names, self.answers = [], [True, "done"]
 
     def send(self, data):
         if isinstance(data, dict):
-            self.told.append(data[SimulatorConstants.BUILD_CTX]["client_name"])
+            self.names.append(data[SimulatorConstants.BUILD_CTX]["client_name"])
 
     def recv(self):
         return self.answers.pop(0)
 
 
-def names_told(monkeypatch, tmp_path):
-    """Let two threads start the workers of two sites; return what each worker was told."""
+def worker_site_names(monkeypatch, tmp_path):
+    """Let two threads start the workers of two sites; return the names that the workers received."""
     kind, workers = SimulatorClientRunner, {"hospital-a": Worker(), "hospital-b": Worker()}
     runner = kind.__new__(kind)
     cell = SimpleNamespace(get_root_url_for_child=lambda: "root", get_internal_listener_url=lambda: "parent")
@@ -114,20 +114,20 @@ def names_told(monkeypatch, tmp_path):
         thread.start()
     for thread in threads:
         thread.join(TOGETHER)
-    return sorted(name for worker in workers.values() for name in worker.told), runner
+    return sorted(name for worker in workers.values() for name in worker.names), runner
 
 
-def test_flare_itself_tells_both_workers_the_same_name(monkeypatch, tmp_path):
-    """Where this fails, FLARE has mended it, and `worker_names` can go."""
-    told, _ = names_told(monkeypatch, tmp_path)
-    assert len(told) == 2 and len(set(told)) == 1
+def test_flare_itself_gives_both_workers_the_same_name(monkeypatch, tmp_path):
+    """When this fails, FLARE has fixed it, and `worker_names` can go."""
+    names, _ = worker_site_names(monkeypatch, tmp_path)
+    assert len(names) == 2 and len(set(names)) == 1
 
 
-def test_each_worker_is_told_its_own_name(monkeypatch, tmp_path):
+def test_each_worker_receives_its_own_name(monkeypatch, tmp_path):
     worker_names.separate_worker_names()
     worker_names.separate_worker_names()  # a second controller in the process changes nothing
-    told, runner = names_told(monkeypatch, tmp_path)
-    assert told == ["hospital-a", "hospital-b"]
+    names, runner = worker_site_names(monkeypatch, tmp_path)
+    assert names == ["hospital-a", "hospital-b"]
     own = getattr(SimulatorClientRunner.do_one_task, REPLACES)
     assert own.__qualname__ == "SimulatorClientRunner.do_one_task" and not hasattr(own, REPLACES)
     assert runner.build_ctx == {"client_name": None} and "get_next_run_client" not in vars(runner)
@@ -138,7 +138,7 @@ def test_each_worker_is_told_its_own_name(monkeypatch, tmp_path):
 
 @pytest.fixture
 def downloads(tmp_path, monkeypatch):
-    """Return FLARE's module that downloads into a folder, and what it would write."""
+    """Return FLARE's module that downloads into a folder, and the paths that it would write."""
     put_back(monkeypatch, *((FileTransferModule, name) for name in ("_tx_path", "pull_binary_file", "pull_folder")))
     written: list[str] = []
     (tmp_path / "transfer").mkdir()
@@ -156,7 +156,7 @@ def pull(module, tx, file):
 @pytest.mark.parametrize(
     ("tx", "file"), [("t", "../../.ssh/keys"), ("t", "/etc/keys"), ("t/../../../papers", "x"), ("t", "..")]
 )
-def test_a_download_stays_in_its_folder_whatever_the_server_calls_it(tx, file, downloads, tmp_path):
+def test_a_download_stays_in_its_folder_with_any_names_from_the_server(tx, file, downloads, tmp_path):
     module, written = downloads
     pull(module, tx, file)  # FLARE's own
     place = Path(written.pop()).resolve()
@@ -170,7 +170,7 @@ def test_a_download_stays_in_its_folder_whatever_the_server_calls_it(tx, file, d
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_server_without_files_cannot_say_where_the_download_lies(there, downloads, tmp_path):
+def test_a_server_without_files_cannot_choose_the_downloads_folder(there, downloads, tmp_path):
     module, _ = downloads
     place = tmp_path / ("transfer/job" if there else "papers")
     meta = {ProtoKey.STATUS: APIStatus.SUCCESS, ProtoKey.META: {MetaKey.LOCATION: str(place)}}

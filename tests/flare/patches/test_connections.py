@@ -34,7 +34,7 @@ def flares_own(monkeypatch):
 
 
 class Turn:
-    """A lock that lets the other thread have its turn as soon as it is given back."""
+    """A lock that runs the other thread's turn when it is released."""
 
     def __init__(self, other):
         self.other = other
@@ -49,10 +49,10 @@ class Turn:
 
 
 def test_flare_gives_two_streams_one_number(monkeypatch):
-    found = []
-    monkeypatch.setattr(stream_utils, "lock", Turn(lambda: found.append(stream_utils.gen_stream_id())))
-    found.append(stream_utils.gen_stream_id())
-    assert len(found) == 2 and len(set(found)) == 1
+    ids = []
+    monkeypatch.setattr(stream_utils, "lock", Turn(lambda: ids.append(stream_utils.gen_stream_id())))
+    ids.append(stream_utils.gen_stream_id())
+    assert len(ids) == 2 and len(set(ids)) == 1
 
 
 def test_every_stream_has_its_own_number():
@@ -75,7 +75,7 @@ PARAMS = [part.value for part in (DriverParams.SCHEME, DriverParams.HOST, Driver
 
 
 class Late(TcpDriver):
-    """Its connection is made, and known to nobody before its connector has ended."""
+    """A driver whose connection becomes known only after its connector has ended."""
 
     def __init__(self):
         super().__init__()
@@ -137,7 +137,7 @@ from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from tests.flare.patches.test_connections import invitation
 
-if sys.argv[1] == "mended":
+if sys.argv[1] == "restricted":
     from shared_components.flare.patches.connections import restrict_connections
     restrict_connections()
 listener = socket.create_server(("127.0.0.1", 0))
@@ -155,7 +155,7 @@ os._exit(0)
 
 
 def invitation(port):
-    """Return a heartbeat that names an address, in the way of one that somebody has handed on."""
+    """Return a forwarded heartbeat that names an address."""
     headers = {
         MessageHeaderKey.MSG_TYPE: MessageType.REQ, MessageHeaderKey.ORIGIN: "hospital-b",
         MessageHeaderKey.FROM_CELL: "somebody", MessageHeaderKey.DESTINATION: "server",
@@ -165,7 +165,7 @@ def invitation(port):
     return Message(headers, None)
 
 
-@pytest.mark.parametrize(("whose", "seen"), [("bare", "connected"), ("mended", "alone")])
+@pytest.mark.parametrize(("whose", "seen"), [("bare", "connected"), ("restricted", "alone")])
 def test_a_message_does_not_make_a_process_connect_to_an_address(whose, seen):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -173,8 +173,8 @@ def test_a_message_does_not_make_a_process_connect_to_an_address(whose, seen):
     command = [sys.executable, "-c", CONNECT, whose, str(port)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.stdout.split() == [seen], ended.stderr[-2000:]
-    said = "hospital-b asks to be connected to at tcp://127.0.0.1:"
-    assert (said in ended.stderr) == (whose == "mended"), ended.stderr[-2000:]
+    refusal = "hospital-b asks to be connected to at tcp://127.0.0.1:"
+    assert (refusal in ended.stderr) == (whose == "restricted"), ended.stderr[-2000:]
 
 
 def acknowledgement(origin, **headers):
@@ -183,7 +183,7 @@ def acknowledgement(origin, **headers):
 
 @pytest.fixture
 def task():
-    """A stream to hospital-a, half sent; nothing of it goes anywhere."""
+    """A stream to hospital-a whose messages go nowhere."""
     cell = SimpleNamespace(fire_and_forget=lambda *_, **__: {})
     stream = SimpleNamespace(get_headers=lambda: {}, get_size=lambda: 100, close=lambda: None)
     return TxTask(cell, 10, "channel", "topic", TARGET, {}, stream, False, False, True)

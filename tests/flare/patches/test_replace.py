@@ -22,7 +22,7 @@ FLARE = Path(__file__).resolve().parents[3] / "shared_components" / "flare"
 
 
 class Ended(BaseException):
-    """The process would be gone; FLARE's handlers do not swallow this one."""
+    """Raised instead of ending the process; FLARE's handlers do not swallow it."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def end_of_process(monkeypatch):
 
 
 class Theirs:
-    """What FLARE would have."""
+    """Functions like FLARE's."""
 
     def double(self, number):
         return 2 * number
@@ -75,7 +75,7 @@ def test_a_static_method_stays_one(theirs):
     assert theirs.triple(2) == theirs().triple(2) == 7
 
 
-def test_the_hash_is_of_the_source_without_indentation_and_of_what_runs(theirs):
+def test_the_hash_belongs_to_the_source_without_indentation_and_to_the_code_that_runs(theirs):
     text = "def double(self, number):\n    return 2 * number"
     assert hashlib.sha256(text.encode()).hexdigest() == DOUBLE
     assert source_hash(theirs.wrapped) != DOUBLE == source_hash(theirs().double)
@@ -101,8 +101,8 @@ def test_another_version_source_or_name_ends_the_process(
     monkeypatch.setattr(nvflare, "__version__", version)
     with pytest.raises(Ended, match="1"):
         replace(theirs, name, thrice, sha256=sha256)
-    said = capsys.readouterr().err
-    assert words in said and said.endswith("install nvflare==2.9.0\n") and said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert words in error and error.endswith("install nvflare==2.9.0\n") and error.count("\n") == 1
     assert words in caplog.text and dict(vars(theirs)) == before
 
 
@@ -124,18 +124,17 @@ RAISES = "raise AttributeError('add_incoming_filter')"
 GONE = "from shared_components.flare.patches import replace; replace.replace(sys, 'gone', None, sha256='')"
 
 
-@pytest.mark.parametrize(("call", "code", "shown"), [(RAISES, 0, "unprotected"), (GONE, 1, "")])
-def test_flares_handlers_swallow_exceptions_and_the_process_ends_all_the_same(call, code, shown):
+@pytest.mark.parametrize(("call", "code", "printed"), [(RAISES, 0, "unprotected"), (GONE, 1, "")])
+def test_flares_handlers_swallow_exceptions_but_not_the_end_of_the_process(call, code, printed):
     ended = subprocess.run(
         [sys.executable, "-c", HANDLER.format(call=call)], capture_output=True, text=True, timeout=60
     )
-    assert (ended.returncode, ended.stdout.strip()) == (code, shown), ended.stderr[-2000:]
+    assert (ended.returncode, ended.stdout.strip()) == (code, printed), ended.stderr[-2000:]
     assert ("nvflare has no sys.gone, which SurgFL replaces; this process ends" in ended.stderr) == bool(code)
 
 
-def test_nobody_else_here_assigns_to_names_of_flares():
-    """Only `replace` looks before it does, and it alone calls setattr."""
-    found = []
+def test_only_replace_assigns_to_names_of_flare():
+    assignments = []
     for path in sorted(FLARE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         imported = {
@@ -149,13 +148,13 @@ def test_nobody_else_here_assigns_to_names_of_flares():
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 root = ast.unparse(node.value).partition(".")[0]
                 if root in imported | {"engine", "cell", "server", "kind", "sys"}:
-                    found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
+                    assignments.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
             if isinstance(node, ast.Name) and node.id == "setattr" and path.name != "replace.py":
-                found.append(f"{path.name}:{node.lineno} setattr")
-    assert found == []
+                assignments.append(f"{path.name}:{node.lineno} setattr")
+    assert assignments == []
 
 
-def test_the_version_that_is_installed_is_the_one_that_is_pinned():
+def test_the_installed_version_is_pinned():
     root = FLARE.parents[1]
     assert nvflare.__version__ == VERSION
     for file in ("setup.cfg", "requirements.txt", "shared_components/flare/deployment/requirements.lock"):
