@@ -22,9 +22,7 @@ from shared_components.flare.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare.patches.connections import close_late_connections
 from shared_components.flare.patches.downloads import restrict_downloads
 
-PATIENCE = 10.0  # seconds for the first connection
-EVERY = 2.0  # seconds between two readings of a job's log
-LOG_SPEED = 1e6  # characters of a log that lengthen this interval by a second
+LOG_SPEED = 1e6  # characters of a log that lengthen the interval between two readings by a second
 SENTENCES = {
     api_spec.AuthorizationError: "{refused}; the role in its certificate does not allow it",
     api_spec.AuthenticationError: "{refused}: {error}; the kit is of another federation, has expired, or was revoked",
@@ -105,13 +103,12 @@ class Administrator:
             tempfile.TemporaryDirectory(prefix=f".{job}.", dir=to) as temporary,
             explain_errors(f"{self.name} may not fetch the result of job {job}", job),
         ):
-            result = Path(self._session.download_job_result(job, temporary))
-            if not result.is_dir():
+            if not (result := Path(self._session.download_job_result(job, temporary))).is_dir():
                 raise AdminError(f"job {job} has left no result; it ended before it began")
             shutil.move(result, target)
         return target
 
-    def watch(self, job: str, *, every: float = EVERY) -> Iterator[str]:
+    def watch(self, job: str, *, every: float = 2.0) -> Iterator[str]:
         """Yield a job's state and the new lines of its log until the job ends; a long log is read less often."""
         seen, state = 0, ""
         while True:
@@ -180,7 +177,7 @@ def _seconds(when: Any) -> float:
 
 
 @contextmanager
-def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]:
+def connect(kit: Path) -> Iterator[Administrator]:
     """Log in with an administrator's startup kit, and close the session when the block ends.
 
     A process with an open session does not end.
@@ -207,7 +204,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     try:
         with explain_errors(f"the server at {address} does not let {name} in", address=address):
             with redirect_stdout(None), redirect_stderr(None):
-                session = _log_in(own, name, described, patience)
+                session = _log_in(own, name, described)
         try:
             yield Administrator(session, name)
         finally:
@@ -217,10 +214,10 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
         logging.disable(level)
 
 
-def _log_in(kit: Kit, name: str, described: Mapping[str, Any], patience: float) -> Session:
+def _log_in(kit: Kit, name: str, described: Mapping[str, Any]) -> Session:
     """Open a session; if the reason of a failure is a rejected certificate, name the certificate."""
     try:
-        return new_secure_session(name, str(kit.folder), timeout=patience, auto_login_max_tries=1)
+        return new_secure_session(name, str(kit.folder), timeout=10.0, auto_login_max_tries=1)
     except ConnectionError as error:
         if problem := certificates.handshake_problem(kit, described["host"], described["port"]):
             raise AdminError(f"{kit.folder}: {problem}") from error

@@ -82,10 +82,7 @@ def policy_of_kit(kit: Path) -> Policy:
     """Read which classes a startup kit permits, as FLARE does; ValueError if it is no kit of a server or a site."""
     side = next((s for s in ("server", "client") if (kit / "startup" / f"fed_{s}.json").is_file()), None)
     if side is None:
-        raise ValueError(
-            f"{kit} is no startup kit of a server or a site: startup/fed_server.json and startup/fed_client.json are "
-            "missing; give a folder that contains startup and local"
-        )
+        raise ValueError(f"{kit} is no startup kit of a server or a site; give a folder with startup and local")
     local = kit / "local"
     source = next((local / name for name in RESOURCES if (local / name).is_file()), None)
     if source is None:

@@ -42,7 +42,7 @@ from shared_components.flare.paths import (
     workspace_root,
 )
 from shared_components.flare.results import build_page
-from shared_components.flare.site_tasks import RoundReporter, SiteTasks, Stopped
+from shared_components.flare.site_tasks import SiteTasks, Stopped
 from shared_components.flare.workspaces import Unusable, Workspace, exit_simulator, lock_workspace
 
 logger = logging.getLogger(__name__)
@@ -122,11 +122,16 @@ class FederationController(Controller):
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(working_on(server.folder))
-            reporter = RoundReporter(server, self._console)
             tasks = SiteTasks(
-                self, reporter, self._lost, self._late, workspace=self._workspace, read_lost=self._read_lost
+                self,
+                server,
+                self._console,
+                self._lost,
+                self._late,
+                workspace=self._workspace,
+                read_lost=self._read_lost,
             )
-            run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=reporter.after_round)
+            run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=tasks.after_round)
             self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:

@@ -80,10 +80,7 @@ class SiteExecutor(Executor):
         request = parse_request(task_name, wire.from_wire(shareable))
         job, pool = request.job, request.pool
         if pool and not simulator:
-            raise SiteRefusal(
-                f"site {name}: the job pools the frames of all sites, which works only in a simulation on one machine; "
-                "choose a federated method"
-            )
+            raise SiteRefusal(f"site {name}: only a simulation can pool the sites' frames; choose a federated method")
         stop = partial(getattr, abort_signal, "triggered")
         runner = SiteRunner(
             name,

@@ -161,18 +161,14 @@ def _shared_values(federation: Federation) -> dict[str, Any]:
 def _refuse_changes(federation: Federation, issued: Mapping[str, Any], everybody: Mapping[str, Party]) -> None:
     for key, value in _shared_values(federation).items():
         if issued[key] != value:
-            raise KitError(
-                f"{key} is {value!r}, and the kits were made with {issued[key]!r}, which cannot be changed: correct "
-                "the file, or provision a new folder"
-            )
+            old = issued[key]
+            raise KitError(f"{key} is {value!r}, and the kits were made with {old!r}; correct it, or use a new folder")
     for name, party in everybody.items():
         before = issued["parties"].get(name)
         for key, value in party.items() if before else ():
             if before.get(key) != value:
-                raise KitError(
-                    f"{name}: {key} is {value!r}, but the certificate was issued with {before.get(key)!r}; correct the "
-                    "file, or give another name"
-                )
+                old = before.get(key)
+                raise KitError(f"{name}: {key} is {value!r}, but the certificate was issued with {old!r}; correct it")
 
 
 def _state(name: str, out: Path) -> Path:

@@ -87,39 +87,13 @@ class Exchange:
             return True
 
 
-class RoundReporter:
-    """Report a run's progress at its server: a line per site and round, TensorBoard, the remaining time."""
-
-    def __init__(self, server: ServerRunner, console: Console) -> None:
-        self.server, self.console = server, console
-        self._round_seconds: list[float] = []
-
-    def after_round(self, record: dict[str, Any]) -> None:
-        """Record the seconds of a round, and write its scalars."""
-        memory.let_go()
-        self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
-        write_scalars(self.server.folder / "server" / "tensorboard", record)
-
-    def report_update(self, record: dict[str, Any]) -> None:
-        """Print the line of a site whose update has just arrived, and write its scalars."""
-        recent, rounds = self._round_seconds[-5:], self.server.job.rounds
-        left = (rounds - self.server.state.round) * sum(recent) / len(recent) if recent else None
-        metric = self.server.first_metric(record["site"])
-        self.console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
-        write_scalars(self.server.folder / "server" / "tensorboard", record)
-
-    def title(self, task: str) -> str:
-        """Return a task's title for the console: ``round 2/5`` or its name."""
-        rounds = self.server.job.rounds
-        return f"round {self.server.state.round + 1}/{rounds}" if task == "round" else task
-
-
 class SiteTasks:
-    """Tasks of a run, one per site.
+    """Tasks of a run, one per site, and reports of their progress: lines, TensorBoard, the remaining time.
 
     Args:
         controller: Sends and cancels FLARE's tasks.
-        reporter: Reports the progress of the run's server.
+        server: The run's server.
+        console: Shows the progress.
         lost: In production, sites that no longer work on this job, with reasons; `read_lost` adds sites once a second.
         late: Receives the folders of the sites that have not answered the newest task.
         workspace: The workspace of a simulator.
@@ -128,16 +102,34 @@ class SiteTasks:
     def __init__(
         self,
         controller: Controller,
-        reporter: RoundReporter,
+        server: ServerRunner,
+        console: Console,
         lost: dict[str, str],
         late: list[Path],
         *,
         workspace: Workspace | None,
         read_lost: Callable[[], None],
     ) -> None:
-        self._controller, self._reporter, self._workspace = controller, reporter, workspace
-        self._server, self._console = reporter.server, reporter.console
+        self._controller, self._server, self._console, self._workspace = controller, server, console, workspace
         self._lost, self._late, self._read_lost = lost, late, read_lost
+        self._round_seconds: list[float] = []
+        self._scalars = server.folder / "server" / "tensorboard"
+
+    def after_round(self, record: dict[str, Any]) -> None:
+        """Record the seconds of a round, and write its scalars."""
+        memory.let_go()
+        self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
+        write_scalars(self._scalars, record)
+
+    def _is_valid_update(self, site: str, reply: Reply) -> bool:
+        """Print the line of an update that has just arrived, write its scalars, and judge it."""
+        record = self._server.note_reply(site, reply)
+        recent, rounds = self._round_seconds[-5:], self._server.job.rounds
+        left = (rounds - self._server.state.round) * sum(recent) / len(recent) if recent else None
+        metric = self._server.first_metric(record["site"])
+        self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
+        write_scalars(self._scalars, record)
+        return isinstance(self._server.judge(site, reply), Update)
 
     def exchange(self, fl_ctx: FLContext, abort_signal: Signal, ask: Ask) -> Answers:
         """Send each site its own message; wait for all answers, or for sufficient answers and the grace time.
@@ -152,7 +144,7 @@ class SiteTasks:
         large = ask.task in ("round", "finish") and sent > HELD
         wire.receive_in_files(fl_ctx.get_engine(), folder / "server" / "received" if large else None)
         tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
-        title = self._reporter.title(ask.task)
+        title = f"round {self._server.state.round + 1}/{job.rounds}" if ask.task == "round" else ask.task
         self._console.show(  # a site without a step file is about to begin
             title, lambda: {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
         )
@@ -192,10 +184,6 @@ class SiteTasks:
             exchange.expire(now)
             time.sleep(0.02)
         self._console.look()
-
-    def _is_valid_update(self, site: str, reply: Reply) -> bool:
-        self._reporter.report_update(self._server.note_reply(site, reply))
-        return isinstance(self._server.judge(site, reply), Update)
 
     def _ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> FederationError:
         _note_dead(exchange, folder)

@@ -59,10 +59,7 @@ def lock_workspace(folder: Path, command: Sequence[str] = (), *, patience: float
         end = time.monotonic() + patience
         while not try_lock(file):
             if time.monotonic() > end:
-                raise Unusable(
-                    f"another launch works in {folder}, which FLARE has emptied for this launch; give each launch its "
-                    "own workspace"
-                )
+                raise Unusable(f"another launch works in {folder}; give each launch its own workspace")
             time.sleep(0.1)
         yield Workspace(folder)
 

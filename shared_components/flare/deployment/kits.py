@@ -83,20 +83,14 @@ def find_kit(folder: Path) -> Kit:
     refuse_spaces(folder)
     parts = [part for part, file in PARTS.items() if (folder / "startup" / file).is_file()]
     if len(parts) != 1 or not (folder / "local").is_dir():
-        raise KitError(
-            f"{folder}: is no startup kit; give a folder that contains 'local', and 'startup' with one of "
-            f"{', '.join(PARTS.values())}"
-        )
+        raise KitError(f"{folder}: is no startup kit; give a folder that contains 'local' and 'startup'")
     return Kit(folder, parts[0])
 
 
 def refuse_spaces(folder: Path) -> None:
     """Raise KitError for a path with a space or a quotation mark: FLARE would split it when it starts a job."""
     if not is_one_word(str(folder)):
-        raise KitError(
-            f"{str(folder)!r} has a space or a quotation mark in it, so FLARE cannot start a job there; choose another "
-            "folder"
-        )
+        raise KitError(f"{str(folder)!r} has a space or a quotation mark in it, so FLARE starts no job; rename it")
 
 
 def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
@@ -155,10 +149,7 @@ def _refuse_reserved(path: Path) -> None:
     """Refuse a site name that a run's folder uses for something else; FLARE's own provisioning allows it."""
     name = read_json(path).get("client", {}).get("fqsn", "")
     if name.lower() in RESERVED:
-        raise KitError(
-            f"{path}: the site is called {name!r}, which is reserved; provision it with another name (reserved: "
-            f"{', '.join(RESERVED)})"
-        )
+        raise KitError(f"{path}: the site is called {name!r}, which is reserved; provision it with another name")
 
 
 Made = tuple[dict[str, Any], str]  # new values of a file, and a summary
