@@ -85,16 +85,6 @@ def test_in_production_an_end_by_flare_is_a_stop_and_blames_no_working_site(
     assert read_run(run).status == "stopped" and "This run was stopped after" in (run / "report/index.html").read_text()
 
 
-@pytest.mark.pictures
-def test_the_watched_log_names_the_run_and_no_folder_of_the_server(hospital, caplog):
-    with caplog.at_level("INFO", console.__name__):
-        controller = hospital().start()
-    assert not controller.panics
-    lines = "".join(record.getMessage() for record in caplog.records if record.name == console.__name__)
-    assert f"run {controller.server.folder.name}" in lines and "finished" in lines
-    assert str(controller.workspace) not in lines
-
-
 class Hospital(ByHand):
     """A controller and executors of a deployment, not of a simulator."""
 
@@ -145,13 +135,17 @@ def test_no_new_run_begins_if_the_run_to_resume_is_missing_or_not_named(hospital
 
 
 @pytest.mark.pictures
-def test_the_result_in_the_jobs_folder_has_only_the_report_and_the_model_for_unseen_sites(hospital):
-    controller = hospital().start()
+def test_the_result_has_only_the_report_and_the_model_for_unseen_sites_and_the_log_names_no_folder(hospital, caplog):
+    with caplog.at_level("INFO", console.__name__):
+        controller = hospital().start()
+    assert not controller.panics
+    lines = "".join(record.getMessage() for record in caplog.records if record.name == console.__name__)
+    run = controller.server.folder
+    assert f"run {run.name}" in lines and "finished" in lines and str(controller.workspace) not in lines
     result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
     files = {str(path.relative_to(result)) for path in result.rglob("*") if path.is_file()}
     assert files == {"report/index.html", "run.json", "rounds.jsonl", "models/server/model.safetensors"}
     assert [path.name for path in result.parent.iterdir()] == ["surgfl_result"]
-    run = controller.server.folder
     assert (result / "rounds.jsonl").read_bytes() == (run / "server" / "rounds.jsonl").read_bytes()
 
 

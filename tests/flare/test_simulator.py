@@ -74,11 +74,17 @@ def assert_equal_bits(a, b):
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
 
 
-def test_the_plain_command_ends_well(plain, folder):
+def test_the_plain_command_ends_well_and_its_workspace_has_the_final_models_of_the_state_folder(plain, folder):
     assert plain.code == 0, plain.output[-4000:]
     page, models = folder / "plain" / "report" / "index.html", folder / "plain" / "models"
     assert plain.last_line == f"surgfl: pfedsis finished 2 rounds; models {models}, report {page}"
     assert page.stat().st_size > 10_000 and "</html>" in page.read_text()
+    for site in SITES:
+        for name in ("model", "best"):
+            copy, model = (parent / site / f"{name}.safetensors" for parent in (models, plain.run))
+            assert copy.read_bytes() == model.read_bytes() and copy.samefile(model)
+    assert f"models  {models}/<site>/model.safetensors" in plain.output
+    assert f"state   {plain.run}\n" in plain.output
 
 
 def test_every_site_keeps_its_models_pictures_and_scalars(plain):
@@ -114,15 +120,6 @@ def test_at_most_five_lines_of_a_run_are_not_ours(plain):
     logs = [(plain.workspace / party / "log.txt").read_text() for party in ("server", *SITES)]
     assert all("ClientTaskWorker started to run" in log for log in logs[1:])
     assert "nvflare" not in plain.output.replace("nvflare simulator", "") and "Traceback" not in plain.output
-
-
-def test_the_workspace_contains_the_final_models_of_the_state_folder(plain):
-    for site in SITES:
-        for name in ("model", "best"):
-            copy, model = (folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run))
-            assert copy.read_bytes() == model.read_bytes() and copy.samefile(model)
-    assert f"models  {plain.workspace}/models/<site>/model.safetensors" in plain.output
-    assert f"state   {plain.run}\n" in plain.output
 
 
 def test_only_declared_pieces_travel_and_are_counted(plain):

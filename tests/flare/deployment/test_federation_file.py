@@ -1,4 +1,4 @@
-"""Who takes part: one small YAML, in which every key is checked."""
+"""Every key of a federation file is checked."""
 
 import copy
 
@@ -36,19 +36,16 @@ def changed(path, value):
     return values
 
 
-def test_the_example_shows_every_role_and_every_key_and_has_the_defaults():
-    made = load_federation(EXAMPLE)
-    assert made.server.port == made.server.admin_port == 8002 and made.certificates == Lifetimes()
-    assert [site.name for site in made.sites] == ["hospital-a", "hospital-b", "hospital-c"]
-    assert tuple(person.role for person in made.administrators) == (ROLES[0], "lead", "org_admin", "member")
+def test_the_example_has_every_role_and_key_and_optional_keys_have_defaults():
+    example = load_federation(EXAMPLE)
+    assert example.server.port == example.server.admin_port == 8002 and example.certificates == Lifetimes()
+    assert [site.name for site in example.sites] == ["hospital-a", "hospital-b", "hospital-c"]
+    assert tuple(person.role for person in example.administrators) == (ROLES[0], "lead", "org_admin", "member")
     values = yaml.safe_load(EXAMPLE.read_text())
     assert set(values) == {"name", "server", "sites", "administrators", "certificates"}
     assert set(values["server"]) == {"host", "organisation", "port", "admin_port"}
-
-
-def test_what_may_be_left_out_has_a_default():
-    made = parse_federation(SMALL)
-    assert (made.server.port, made.server.admin_port) == (8002, 8002) and made.certificates == Lifetimes(730, 3650)
+    small = parse_federation(SMALL)
+    assert (small.server.port, small.server.admin_port) == (8002, 8002) and small.certificates == Lifetimes(730, 3650)
     assert parse_federation(changed(["server", "port"], 9000)).server.admin_port == 9000
 
 
@@ -85,7 +82,7 @@ def test_what_may_be_left_out_has_a_default():
         (["certificates"], {"hours": 3}, "unknown key 'certificates.hours'"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_by_its_key(path, value, words):
+def test_a_wrong_value_is_refused_with_its_key(path, value, words):
     with pytest.raises(FederationFileError) as refused:
         parse_federation(changed(path, value))
     assert words in str(refused.value) and "\n" not in str(refused.value)
@@ -106,7 +103,7 @@ def test_a_file_that_is_no_description_is_named(tmp_path, text, words):
     assert words in str(refused.value)
 
 
-def test_a_file_that_is_missing_is_offered(tmp_path):
+def test_a_missing_file_is_refused_with_the_command_for_a_template(tmp_path):
     with pytest.raises(FederationFileError, match=r"write a template by surgfl provision --example .*f\.yaml"):
         load_federation(tmp_path / "f.yaml")
     with pytest.raises(FederationFileError, match="cannot be read"):
