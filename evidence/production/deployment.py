@@ -33,7 +33,7 @@ from evidence.production.at_start import VARIABLE as HOLD
 from evidence.production.prepared import CHIEF, describe, give_data, install
 from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.deployment.submission import production_copy
-from shared_components.flare.patches.late_connections import close_late_connections
+from shared_components.flare.patches.connections import close_late_connections
 from shared_components.flare.provision import provision
 from shared_components.networks.bundle_config import bundle_for
 from tests.federation.conftest import SMALL, TINY

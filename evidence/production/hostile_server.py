@@ -98,7 +98,7 @@ UNGUARDED = """
 import os
 
 if os.environ.get("SURGFL_TEST_DEPLOYMENT", "").rpartition("/")[2] == {name!r}:
-    stand_guard = keep_commands = lambda: None
+    check_incoming_messages = restrict_commands = lambda: None
 """
 REQUEST: dict[str, Any] = {
     "command": "", "body": "", "said": {}, "by": "", "headers": {}, "channel": "admin", "topic": "admin", "to": "",

@@ -1,1 +1,1 @@
-"""Carries the federation with NVIDIA FLARE, and deploys it; the only room that imports nvflare."""
+"""Run and deploy federations with NVIDIA FLARE; the only package that imports nvflare."""

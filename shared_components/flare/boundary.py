@@ -1,27 +1,26 @@
-"""The component that lets no process of a deployment start without the files that restrict it."""
-
-from __future__ import annotations
+"""The component that ends every process of a deployment without the files that restrict it."""
 
 import argparse
 from pathlib import Path
 
 from nvflare.apis.fl_component import FLComponent
 
-from shared_components.flare.deployment.kits import REMEDY, find_kit, why_open
+from shared_components.flare.deployment.kits import REMEDY, find_kit, open_problem
 from shared_components.flare.patches.replace import end_process
 
 
 class RequireBoundary(FLComponent):
     """End the process if the files in the kit's `local` do not restrict it.
 
-    FLARE starts without `local/resources.json`, which `nvflare deploy prepare` removes, and allows what its defaults
-    allow. `startup/fed_server.json` and `fed_client.json` name this class: every process reads them first.
+    FLARE starts without `local/resources.json`, for example after `nvflare deploy prepare`, and then uses its own
+    permissive defaults. `startup/fed_server.json` and `fed_client.json` name this class: every process reads them
+    first.
     """
 
     def __init__(self) -> None:
         super().__init__()
         parser = argparse.ArgumentParser()
-        parser.add_argument("--workspace", "-m", type=Path, required=True)  # as all of FLARE's processes have it
+        parser.add_argument("--workspace", "-m", type=Path, required=True)  # all processes of FLARE have it
         kit = find_kit(parser.parse_known_args()[0].workspace)
-        if why := why_open(kit):
-            end_process(why, REMEDY.format(kit.folder))
+        if problem := open_problem(kit):
+            end_process(problem, REMEDY.format(kit.folder))

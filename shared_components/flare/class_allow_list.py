@@ -1,6 +1,4 @@
-"""Which classes of a job a party refuses to build, by FLARE 2.9's own rule."""
-
-from __future__ import annotations
+"""Determine which classes of a job a party refuses, by FLARE 2.9's own rule."""
 
 import json
 from collections.abc import Mapping
@@ -23,55 +21,42 @@ from shared_components.flare.deployment.kits import GUARD, read_json
 
 RESOURCES = ("resources.json", "resources.json.default")  # FLARE reads the first that exists
 AUTHORIZATION = ("authorization.json", "authorization.json.default")
-CODE_RIGHT = "byoc"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The classes that a party builds.
+    """The classes that a party permits."""
 
-    Attributes:
-        side: ``server`` or ``client``.
-        source: The file.
-        resources: The values that FLARE reads from it.
-        forbids_code: Whether none of the party's roles may bring code; None if unknown.
-        is_kit: Whether the file belongs to a startup kit, and is not only a list.
-    """
-
-    side: str
-    source: Path
-    resources: Mapping[str, Any]
-    forbids_code: bool | None = None
-    is_kit: bool = False
+    side: str  # "server" or "client"
+    source: Path  # the file with the list
+    resources: Mapping[str, Any]  # the values that FLARE reads from the file
+    forbids_code: bool | None = None  # whether no role of the party may bring code; None if unknown
+    is_kit: bool = False  # whether the file belongs to a startup kit
 
     def unguarded(self) -> str:
-        """Return a warning if the kit's processes would accept any message of the other end; empty otherwise."""
+        """Return a warning if the kit's processes would accept any message of the other party; else an empty text."""
         components = self.resources.get("components") or []
-        named = {one.get("path") for one in components if isinstance(one, Mapping)}
-        if not self.is_kit or GUARD in named:
+        paths = {entry.get("path") for entry in components if isinstance(entry, Mapping)}
+        if not self.is_kit or GUARD in paths:
             return ""
         return (
-            f"{self.source} has no component {GUARD}: its processes obey whatever command the other end sends; run "
-            "surgfl secure-kit with the kit's folder"
+            f"{self.source} has no component {GUARD}: its processes obey any command of the other party; run surgfl "
+            "secure-kit with the kit's folder"
         )
 
     def remark(self) -> str:
-        """Return a remark if the list is missing or not enforced; empty otherwise."""
-        listed = self.resources.get(CLASS_ALLOW_LIST)
-        if listed is None:
-            return f"{self.source} has no {CLASS_ALLOW_LIST}: FLARE's own default list holds, without the classes here"
-        if isinstance(listed, list) and ALLOW_ALL in listed:
-            return f"{self.source}: {CLASS_ALLOW_LIST} holds {ALLOW_ALL!r}, so every class is allowed"
+        """Return a remark if the list is missing or not enforced; else an empty text."""
+        classes = self.resources.get(CLASS_ALLOW_LIST)
+        if classes is None:
+            return f"{self.source} has no {CLASS_ALLOW_LIST}: FLARE's default list applies, without SurgFL's classes"
+        if isinstance(classes, list) and ALLOW_ALL in classes:
+            return f"{self.source}: {CLASS_ALLOW_LIST} contains {ALLOW_ALL!r}, so every class is allowed"
         if self.resources.get(CLASS_LIST_ENFORCEMENT_MODE) == ClassListEnforcementMode.WARN.value:
-            return f"{self.source}: {CLASS_LIST_ENFORCEMENT_MODE} is 'warn', so unlisted classes are built all the same"
+            return f"{self.source}: {CLASS_LIST_ENFORCEMENT_MODE} is 'warn', so every class is allowed with a warning"
         return ""
 
     def refusal(self, path: str) -> str:
-        """Return why FLARE refuses to build a class; empty if it builds it.
-
-        Raises:
-            ValueError: The list itself cannot be read, so that FLARE builds nothing at all.
-        """
+        """Return why FLARE refuses a class, or an empty text; raise ValueError if the list itself is invalid."""
         with TemporaryDirectory() as folder:
             file = Path(folder) / RESOURCES[0]
             file.write_text(json.dumps(dict(self.resources)), encoding="utf-8")
@@ -84,11 +69,7 @@ class Policy:
 
 
 def policies_of_list(path: Path) -> tuple[Policy, ...]:
-    """Read the shipped list (`server` and `client` separately) or a party's `resources.json`.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Read the shipped list (`server` and `client`) or a party's `resources.json`; ValueError for any other file."""
     values = read_json(path)
     sides = {side: values[side] for side in ("server", "client") if isinstance(values.get(side), Mapping)}
     if any(CLASS_ALLOW_LIST in part for part in sides.values()):
@@ -98,28 +79,21 @@ def policies_of_list(path: Path) -> tuple[Policy, ...]:
 
 
 def policy_of_kit(kit: Path) -> Policy:
-    """Read which classes a startup kit's party builds, as FLARE does at its start.
-
-    Raises:
-        ValueError: It is no startup kit of a server or a site.
-    """
+    """Read which classes a startup kit permits, as FLARE does; ValueError if it is no kit of a server or a site."""
     side = next((s for s in ("server", "client") if (kit / "startup" / f"fed_{s}.json").is_file()), None)
     if side is None:
-        raise ValueError(
-            f"{kit} is no startup kit of a server or a site: startup/fed_server.json and startup/fed_client.json are "
-            "missing; give the folder that holds startup and local"
-        )
-    found = [kit / "local" / name for name in RESOURCES if (kit / "local" / name).is_file()]
-    if not found:
-        raise ValueError(f"{kit / 'local'} holds neither {RESOURCES[0]} nor {RESOURCES[1]}; provision the kit again")
-    return Policy(side, found[0], read_json(found[0]), _forbids_code(kit), is_kit=True)
+        raise ValueError(f"{kit} is no startup kit of a server or a site; give a folder with startup and local")
+    local = kit / "local"
+    source = next((local / name for name in RESOURCES if (local / name).is_file()), None)
+    if source is None:
+        raise ValueError(f"{local} contains neither {RESOURCES[0]} nor {RESOURCES[1]}; provision the kit again")
+    return Policy(side, source, read_json(source), _forbids_code(local), is_kit=True)
 
 
-def _forbids_code(kit: Path) -> bool | None:
+def _forbids_code(local: Path) -> bool | None:
     """Return whether no role of a party may bring code; None without a file of roles."""
-    for name in AUTHORIZATION:
-        if (path := kit / "local" / name).is_file():
-            roles = read_json(path).get("permissions", {})
-            rights = [role.get(CODE_RIGHT, "none") if isinstance(role, Mapping) else role for role in roles.values()]
-            return all(right == "none" for right in rights)
-    return None
+    path = next((local / name for name in AUTHORIZATION if (local / name).is_file()), None)
+    if path is None:
+        return None
+    roles = read_json(path).get("permissions", {}).values()
+    return all((role.get("byoc", "none") if isinstance(role, Mapping) else role) == "none" for role in roles)

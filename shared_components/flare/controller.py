@@ -1,6 +1,4 @@
-"""The server's FLARE component, which runs `shared_components.federation.server` over FLARE's tasks."""
-
-from __future__ import annotations
+"""The server's FLARE component, which runs `shared_components.federation.server` with FLARE's tasks."""
 
 import logging
 import os
@@ -20,7 +18,6 @@ from shared_components.common.atomic import NotWritten
 from shared_components.common.counted import counted
 from shared_components.common.progress import report_progress
 from shared_components.core.initial_weights import start_weights
-from shared_components.data.site import Site
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.protocol import run_federation
 from shared_components.federation.runs.run_folder import link_models, lock_run, note_submission, open_run
@@ -31,10 +28,11 @@ from shared_components.federation.setup.find_site import SERVER, find_site
 from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.job_settings import read_job, refuse_substituted
 from shared_components.flare.log_lines import mark_lines
-from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
+from shared_components.flare.patches import final_message
+from shared_components.flare.patches.bad_replies import sanitise_submissions, survive_bad_messages
+from shared_components.flare.patches.connections import number_streams, restrict_connections
 from shared_components.flare.patches.lost_sites import read_lost
-from shared_components.flare.patches.peer_connections import keep_to_the_server
-from shared_components.flare.patches.stream_ids import count_streams
+from shared_components.flare.patches.worker_names import separate_worker_names
 from shared_components.flare.paths import (
     app_config,
     is_simulator,
@@ -44,18 +42,17 @@ from shared_components.flare.paths import (
     workspace_root,
 )
 from shared_components.flare.results import build_page
-from shared_components.flare.round_reporter import RoundReporter
 from shared_components.flare.site_tasks import SiteTasks, Stopped
-from shared_components.flare.workspaces import Unusable, Workspace, held, leave
+from shared_components.flare.workspaces import Unusable, Workspace, exit_simulator, lock_workspace
 
 logger = logging.getLogger(__name__)
 
 
 class FederationController(Controller):
-    """Run a job: enrol the sites, send each its own message per round, aggregate, finish, report.
+    """Run a job: enrol the sites, send each site its own message per round, aggregate, finish, report.
 
     Args:
-        resume: False begins a new run; ``latest``, a run's name or FLARE's id of the job that worked on it resumes that
+        resume: False begins a new run. ``latest``, a run's name or FLARE's id of a job that worked on a run resumes the
             run. A simulator resumes the newest run if the environment variable ``SURGFL_RESUME`` is 1.
         job: The fields of :class:`shared_components.federation.messages.Job`.
     """
@@ -63,18 +60,18 @@ class FederationController(Controller):
     def __init__(self, *, resume: bool | str = False, **job: Any) -> None:
         super().__init__(task_check_period=0.05)
         wire.register()
-        survive_bad_messages.stay_alive()
-        keep_to_the_server()
-        count_streams()
-        sanitise_submissions.end_nothing()
-        worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
+        survive_bad_messages()
+        restrict_connections()
+        number_streams()
+        sanitise_submissions()
+        separate_worker_names()  # here, since the controller's process also starts a simulator's workers
         self.resume = resume
         self.settings = job  # parsed in control_flow, where errors can be reported
         self.server: ServerRunner | None = None
-        self._workspace: Workspace | None = None  # a simulator's
+        self._workspace: Workspace | None = None  # only in a simulator
         self._late: list[Path] = []  # folders of the sites that have not answered the newest task
-        self._lost: dict[str, str] = {}  # in production, sites that do not work on this job any more, and why
-        self._job_folder: Path | None = None  # in production
+        self._lost: dict[str, str] = {}  # in production, sites that no longer work on this job, with reasons
+        self._job_folder: Path | None = None  # only in production
         self._console: console.Console = console.LogConsole()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -83,9 +80,9 @@ class FederationController(Controller):
             mark_lines()
             self._job_folder = job_folder(fl_ctx)
             self._read_lost()
-        elif console.wanted(fl_ctx):
+        elif console.is_default(fl_ctx):
             workspace = workspace_root(fl_ctx).parent
-            console.hush_sites(fl_ctx, workspace)
+            console.mute_sites(fl_ctx, workspace)
             self._console = console.SimulatorConsole(workspace, present_sites(fl_ctx))
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
@@ -97,12 +94,12 @@ class FederationController(Controller):
             try:
                 self._run(abort_signal, fl_ctx)
             except (FederationError, NotWritten) as error:
-                self._give_up(str(error), fl_ctx, stopped=isinstance(error, Stopped))
+                self._fail(str(error), fl_ctx, stopped=isinstance(error, Stopped))
                 if isinstance(error, Unusable):
-                    leave()
+                    exit_simulator()
             except Exception as error:
-                logger.exception("the job failed for a reason that it does not know")
-                self._give_up(f"{type(error).__name__}: {error}", fl_ctx)
+                logger.exception("the job failed with an unexpected error")
+                self._fail(f"{type(error).__name__}: {error}", fl_ctx)
             finally:
                 for folder in self._late:  # a simulator waits for its workers before it ends
                     processes.end(folder)
@@ -110,57 +107,64 @@ class FederationController(Controller):
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
     ) -> None:
-        """Log that an answer came too late."""
+        """Log a late answer."""
         logger.warning("the answer of %s to task %s came too late and is not used", client.name, task_name)
 
     def _run(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         import torch
 
-        torch.set_num_threads(1)  # one order of additions, whatever the machine
-        memory.spare_what_is_there()
+        torch.set_num_threads(1)  # one order of additions on every machine
+        memory.freeze_objects()
         memory.keep_no_large_pieces()
         with ExitStack() as stack:
             if is_simulator(fl_ctx):
-                self._workspace = stack.enter_context(held(workspace_root(fl_ctx).parent, sys.argv))
+                self._workspace = stack.enter_context(lock_workspace(workspace_root(fl_ctx).parent, sys.argv))
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(lock_run(server.folder))
-            reporter = RoundReporter(server, self._console)
             tasks = SiteTasks(
-                self, reporter, self._lost, self._late, workspace=self._workspace, read_lost=self._read_lost
+                self,
+                server,
+                self._console,
+                self._lost,
+                self._late,
+                workspace=self._workspace,
+                read_lost=self._read_lost,
             )
-            run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=reporter.after_round)
+            run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=tasks.after_round)
             self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
+        """Begin or resume a run, and report it."""
+        simulator, lost = is_simulator(fl_ctx), self._lost
         folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
-        if not is_simulator(fl_ctx):
+        if not simulator:
             note_submission(folder, fl_ctx.get_job_id())
-        lost = self._lost
         present = [site for site in present_sites(fl_ctx) if site not in lost]
-        startup = local_folder(fl_ctx).parent / "startup"
+        local = local_folder(fl_ctx)
+        scenes = runs_folder(fl_ctx) / "scenes" if simulator else None
         server = ServerRunner(
             job,
             [*present, *lost],
             folder,
-            find_data=partial(self._find_data, fl_ctx),
+            find_data=lambda job, index: find_site(SERVER, local=local, scenes=scenes, job=job, index=index),
             start_weights=start_weights(),
-            project=Project(startup) if job.secure_sums and not is_simulator(fl_ctx) else None,
+            project=Project(local.parent / "startup") if job.secure_sums and not simulator else None,
         )
-        named = folder if is_simulator(fl_ctx) else folder.name  # an administrator has no such folder
+        name = folder if simulator else folder.name  # an administrator has no such folder
         rounds = counted(job.rounds, "round")
-        if server.resume():
-            if missing := [site for site in server.state.sites if site not in present]:
-                why = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
-                raise FederationError(
-                    f"{folder} was begun with {', '.join(missing)}, not here now{why}; start all of its sites, "
-                    "or begin anew, without resume"
-                )
-            done = server.state.round == job.rounds
-            where = f"after {rounds}" if done else f"at round {server.state.round + 1} of {job.rounds}"
-            self._console.say(f"resuming run {named} {where}")
-        else:
-            self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; run {named}")
+        if not server.resume():
+            self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; run {name}")
+            return server
+        if missing := [site for site in server.state.sites if site not in present]:
+            reasons = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
+            raise FederationError(
+                f"{folder} was begun with {', '.join(missing)}, not here now{reasons}; start all of its sites, or "
+                "begin a new run, without resume"
+            )
+        done = server.state.round == job.rounds
+        where = f"after {rounds}" if done else f"at round {server.state.round + 1} of {job.rounds}"
+        self._console.say(f"resuming run {name} {where}")
         return server
 
     def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
@@ -170,12 +174,8 @@ class FederationController(Controller):
             )
         return self.resume or (is_simulator(fl_ctx) and os.environ.get(RESUME_VARIABLE) == "1")
 
-    def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
-        scenes = runs_folder(fl_ctx) / "scenes" if is_simulator(fl_ctx) else None
-        return find_site(SERVER, local=local_folder(fl_ctx), scenes=scenes, job=job, index=number)
-
     def _read_lost(self) -> None:
-        """Read which sites the server's own process has found lost, see `patches.lost_sites`."""
+        """Read which sites the server's own process has recorded as lost, see `patches.lost_sites`."""
         if self._job_folder is not None:
             self._lost |= read_lost(self._job_folder)
 
@@ -184,30 +184,30 @@ class FederationController(Controller):
 
         report_progress("reporting")
         page = build_page(server.folder, fl_ctx)
-        left = f"report {page}"
+        outcome = f"report {page}"
         self._console.say(f"finished\n{demo_text(server.folder)}")
         if is_simulator(fl_ctx):
             models = workspace_root(fl_ctx).parent / "models"
             link_models(server.folder, server.state.sites, models)
-            left = f"models {models}, {left}"
-            found = f"models  {models}/<site>/model.safetensors, and best.safetensors\nreport  {page}"
-            self._console.say(f"{found}\nstate   {server.folder}")
+            outcome = f"models {models}, {outcome}"
+            paths = f"models  {models}/<site>/model.safetensors, and best.safetensors\nreport  {page}"
+            self._console.say(f"{paths}\nstate   {server.folder}")
         self._console.end()
         rounds = counted(server.job.rounds, "round")
-        final_message.say(f"surgfl: {server.job.name} finished {rounds}; {left}", first=self._console.close)
+        final_message.say(f"surgfl: {server.job.name} finished {rounds}; {outcome}", first=self._console.close)
 
-    def _give_up(self, reason: str, fl_ctx: FLContext, *, stopped: bool = False) -> None:
-        how = console.STOPPED if stopped else console.FAILED
-        if not is_simulator(fl_ctx):  # a simulator prints the final message only
-            self._console.say(f"{how}{reason}")
+    def _fail(self, reason: str, fl_ctx: FLContext, *, stopped: bool = False) -> None:
+        prefix = console.STOPPED if stopped else console.FAILED
+        if not is_simulator(fl_ctx):  # a simulator prints only the final message
+            self._console.say(f"{prefix}{reason}")
         self._console.end()
-        final_message.say(f"surgfl: job {self.settings.get('name', '?')} {how}{reason}", first=self._console.close)
+        final_message.say(f"surgfl: job {self.settings.get('name', '?')} {prefix}{reason}", first=self._console.close)
         self.system_panic(reason, fl_ctx)
         try:
             if self.server is not None and self.server.note_failure(reason, "stopped" if stopped else "error"):
                 build_page(self.server.folder, fl_ctx)
-        except OSError as error:  # such as a full disk, which may be the reason itself
-            logger.error("the run's folder does not say why it ended: %s", error)
+        except OSError as error:  # for example a full disk, which may be the reason itself
+            logger.error("the reason could not be saved in the run's folder: %s", error)
 
 
 def present_sites(fl_ctx: FLContext) -> list[str]:

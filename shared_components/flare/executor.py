@@ -1,7 +1,5 @@
 """The site's FLARE component, which runs `shared_components.federation.site` for FLARE's tasks."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -19,11 +17,11 @@ from shared_components.common import step_file
 from shared_components.common.atomic import NotWritten
 from shared_components.common.progress import Listener, listening
 from shared_components.common.progress_display import StepLog
+from shared_components.federation.runs.run_folder import lock_run
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
-from shared_components.flare.patches.stream_ids import count_streams
+from shared_components.flare.patches.connections import number_streams, restrict_connections
 from shared_components.flare.paths import is_simulator, local_folder, runs_folder
-from shared_components.flare.peers import keep_to_the_server
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +31,15 @@ THREADS_VARIABLE = "SURGFL_CPU_THREADS"
 class SiteExecutor(Executor):
     """Answer the controller's tasks `enrol`, `round`, `unmask` and `finish`.
 
-    Its state between tasks is in files alone, since a simulator without `-t` starts a process per task.
+    Only files keep its state between tasks, since a simulator without `-t` starts a process per task.
     """
 
     def __init__(self) -> None:
         super().__init__()
         wire.register()
-        keep_to_the_server()
-        count_streams()
-        self._held = ExitStack()  # the lock of a deployment's run, which nobody may remove while this process lives
+        restrict_connections()
+        number_streams()
+        self._lock = ExitStack()  # lock of a deployment's run, which nobody may remove while this process lives
         self._run: Path | None = None
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
 
@@ -52,22 +50,15 @@ class SiteExecutor(Executor):
         site = f"site {fl_ctx.get_identity_name()}"
         try:
             return wire.to_shareable(self._answer(task_name, shareable, fl_ctx, abort_signal))
-        except FederationError as error:
-            reason = str(error)
-        except NotWritten as error:
-            reason = f"{site}: {error}"
+        except (FederationError, NotWritten) as error:
+            reason = f"{site}: {error}" if isinstance(error, NotWritten) else str(error)
+            logger.error("%s", reason)
         except Exception as error:
+            reason = f"{site}: {type(error).__name__}: {error}"
             logger.exception("task %s failed", task_name)
-            return self._refusal(f"{site}: {type(error).__name__}: {error}", fl_ctx)
-        logger.error("%s", reason)
-        return self._refusal(reason, fl_ctx)
-
-    def _refusal(self, reason: str, fl_ctx: FLContext) -> Shareable:
-        """Return an error reply; outside a simulator its reason, which may name files, stays in the site's own log."""
         reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-        sentence = (
-            reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
-        )
+        # outside a simulator the reason, which may contain file names, stays in the site's own log
+        sentence = reason if is_simulator(fl_ctx) else f"{site} refused; the reason is in its own log"
         reply.set_header(wire.ERROR, sentence)
         return reply
 
@@ -77,7 +68,7 @@ class SiteExecutor(Executor):
         from shared_components.core.initial_weights import start_weights
         from shared_components.federation.messages import SiteRefusal
         from shared_components.federation.messages.parse import parse_request
-        from shared_components.federation.runs.run_folder import OUTLIVES, lock_run, point_latest_to
+        from shared_components.federation.runs.run_folder import OUTLIVES, point_latest_to
         from shared_components.federation.secure_sums.identity import kit_identity
         from shared_components.federation.setup.find_site import find_site
         from shared_components.federation.site.agreed_job import site_folder
@@ -85,14 +76,12 @@ class SiteExecutor(Executor):
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         name, runs, local = fl_ctx.get_identity_name(), runs_folder(fl_ctx), local_folder(fl_ctx)
-        scenes = runs / "scenes" if is_simulator(fl_ctx) else None
+        simulator = is_simulator(fl_ctx)
+        scenes = runs / "scenes" if simulator else None
         request = parse_request(task_name, wire.from_wire(shareable))
         job, pool = request.job, request.pool
-        if pool and scenes is None:
-            raise SiteRefusal(
-                f"site {name}: the job pools the frames of all sites, which only a simulation on one machine can; "
-                "choose a federated method"
-            )
+        if pool and not simulator:
+            raise SiteRefusal(f"site {name}: only a simulation can pool the sites' frames; choose a federated method")
         stop = partial(getattr, abort_signal, "triggered")
         runner = SiteRunner(
             name,
@@ -102,25 +91,25 @@ class SiteExecutor(Executor):
             folder=runs,
             start_weights=start_weights(),
             stop=stop,
-            identity=kit_identity(local.parent / "startup") if not is_simulator(fl_ctx) else None,
+            identity=None if simulator else kit_identity(local.parent / "startup"),
         )
         own = site_folder(runs, job.name, request.run, name)
         folder = own.parent
         listener: Listener = StepLog(f"{task_name} {request.round + 1}/{job.rounds}", logger)
-        if is_simulator(fl_ctx):
+        if simulator:
             # the server, on the same machine, watches whether this process is alive, and its progress
             processes.announce(own, os.getpid())
             listener = step_file.StepFile(own)
         elif folder != self._run:
             mark_lines()
             folder.mkdir(parents=True, exist_ok=True)
-            self._held.close()
-            self._held.enter_context(lock_run(folder, wait=OUTLIVES, stop=stop))
+            self._lock.close()
+            self._lock.enter_context(lock_run(folder, wait=OUTLIVES, stop=stop))
             self._run = folder
         with listening(listener):
             reply = runner.answer(request)
         memory.let_go()
-        if task_name == "finish" and not is_simulator(fl_ctx):
+        if task_name == "finish" and not simulator:
             point_latest_to(folder)
             logger.info("site %s: models in %s", name, folder.with_name("latest") / name)
         return reply
@@ -130,4 +119,4 @@ def _import_ahead() -> None:
     """Import a task's modules while FLARE is still connecting, which is mostly waiting."""
     import shared_components.federation.site.runner  # noqa: F401
 
-    memory.spare_what_is_there()
+    memory.freeze_objects()

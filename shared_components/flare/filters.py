@@ -1,22 +1,10 @@
-"""Site-side filters that check what leaves the site, independently of the executor.
+"""Check everything that leaves a site, independently of the executor.
 
-The jobs here name the filter for their results; as any component of a job it gets FLARE's event of every task. A
-hospital need not rely on the job: in its own `local/privacy.json` the filter stands twice, because a privacy scope's
-filters get no events; on the way in it notes the task, on the way out it checks the reply.
-
-    {
-      "scopes": [{
-        "name": "surgfl",
-        "task_data_filters":
-          [{"path": "shared_components.flare.filters.DeclaredPiecesOnly", "args": {}, "direction": "in"}],
-        "task_result_filters":
-          [{"path": "shared_components.flare.filters.DeclaredPiecesOnly", "args": {}, "direction": "out"}]
-      }],
-      "default_scope": "surgfl"
-    }
+SurgFL's jobs name this filter for their results; like every component of a job, it then receives FLARE's events. A
+hospital need not trust the job: its own `local/privacy.json`, which `surgfl secure-kit` writes, names the filter twice.
+A privacy scope's filters receive no events, so the filter records the task on the way in, and checks the reply on the
+way out.
 """
-
-from __future__ import annotations
 
 from dataclasses import replace
 from weakref import WeakKeyDictionary
@@ -36,19 +24,20 @@ from shared_components.flare.paths import is_simulator, local_folder, runs_folde
 
 LONGEST_REASON = 2000  # characters of a refusal
 
-# FLARE makes a context per task. All filters of a process share the notes: in a privacy scope the one that notes is
-# not the one that checks. A note is no property of the context, which the executor could change.
-_tasks: WeakKeyDictionary[FLContext, tuple[str, object]] = WeakKeyDictionary()  # name, header
+# Name and header of each task. FLARE makes a context per task. All filters of a process share these records, because in
+# a privacy scope different filters record and check. The executor could change a property of the context.
+_tasks: WeakKeyDictionary[FLContext, tuple[str, object]] = WeakKeyDictionary()
 
 
 class DeclaredPiecesOnly(Filter):
-    """Let a result pass only if everything in it is what this task of this job may send from this site.
+    """Let a result pass only if everything in it is permitted for this task of this job at this site.
 
-    That is: GLOBAL and MIXED pieces of the method's partition, extras that the method's own check accepts, at the
-    finish the whole model of a site that consents, profile items that the site publishes, and the plain values of
-    `schema.REPLY`; of a refusal the sentence alone. What may leave follows from the job that the site enrolled
-    with in this run and from its own site.yaml, never from a later message's job or from the reply that is checked. It
-    fails closed: on any doubt nothing is sent, and the job gets an error.
+    Permitted are GLOBAL and MIXED pieces of the method's partition, extras that the method's own check accepts, profile
+    items that the site publishes, and the plain values in `schema.REPLY`. At the finish, a site that consents may send
+    its whole model. A refusal contains only its sentence.
+
+    The permission follows from the job that the site enrolled with in this run and from the site's own site.yaml, never
+    from a later message or from the reply itself. On any doubt nothing is sent, and the job receives an error.
     """
 
     def __init__(self) -> None:
@@ -57,23 +46,20 @@ class DeclaredPiecesOnly(Filter):
         self._answered: tuple[str, object] | None = None  # a task has one answer
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Note the task that is about to be executed."""
+        """Record the task that is about to be executed."""
         if event_type == EventType.BEFORE_TASK_EXECUTION:
-            _note(fl_ctx, fl_ctx.get_prop(FLContextKey.TASK_DATA))
+            _record(fl_ctx, fl_ctx.get_prop(FLContextKey.TASK_DATA))
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return what was checked of a result, and nothing else; raise to let FLARE send an error instead.
-
-        On the way in, note the task.
-        """
+        """Return only the checked content of a result, or raise to let FLARE send an error; on the way in, record."""
         if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_DATA_CHAIN:
-            _note(fl_ctx, shareable)
+            _record(fl_ctx, shareable)
             return shareable
         if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
-            return _sentence_alone(shareable)
+            return _only_reason(shareable)
         task = _tasks.get(fl_ctx)
         if task is None or task is self._answered:
-            raise ValueError("the filter has not seen the task that this answers; nothing was sent")
+            raise ValueError("the filter has not seen the task of this answer; nothing was sent")
         self._answered = task
         request = parse_request_header(*task)
         message = wire.from_wire(shareable)
@@ -91,13 +77,13 @@ class DeclaredPiecesOnly(Filter):
         return wire.to_shareable(message)
 
 
-def _note(fl_ctx: FLContext, data: Shareable) -> None:
-    _tasks.pop(fl_ctx, None)  # where the data cannot be read, no earlier task is taken for this one
+def _record(fl_ctx: FLContext, data: Shareable) -> None:
+    _tasks.pop(fl_ctx, None)  # if the data cannot be read, no earlier task counts
     _tasks[fl_ctx] = fl_ctx.get_prop(FLContextKey.TASK_NAME), wire.from_wire(data).header
 
 
-def _sentence_alone(refusal: Shareable) -> Shareable:
-    """Return an error reply without anything else that it carries."""
+def _only_reason(refusal: Shareable) -> Shareable:
+    """Return an error reply with only its return code and reason."""
     reply = make_reply(str(refusal.get_return_code())[:LONGEST_REASON])
     if reason := refusal.get_header(wire.ERROR):
         reply.set_header(wire.ERROR, str(reason)[:LONGEST_REASON])

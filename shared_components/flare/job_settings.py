@@ -1,7 +1,5 @@
 """The settings of a job, as its controller receives them from FLARE."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,17 +14,13 @@ from shared_components.networks.network_class import check_numbers
 
 
 def read_job(settings: Mapping[str, Any]) -> Job:
-    """Parse and check the job's settings before any site is asked.
-
-    Raises:
-        FederationError: A key or value is wrong; the sentence names the file and the key.
-    """
+    """Parse and check the job's settings; FederationError names the file and the wrong key."""
     try:
         job = Job.from_json(settings)
         bundle = job.open_bundle()
         check_tasks(bundle.tasks)
         if bundle.chosen:
-            check_numbers(weightless(bundle.network))  # and its constructor checks them
+            check_numbers(weightless(bundle.network))  # the network's constructor checks them, too
         load_method(job.method, **job.arguments)
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error
@@ -34,13 +28,10 @@ def read_job(settings: Mapping[str, Any]) -> Job:
 
 
 def refuse_substituted(config: Path, settings: Mapping[str, Any]) -> None:
-    """Check that FLARE's simulator has passed the settings as they stand in the job's file.
+    """Raise FederationError if FLARE's simulator has changed a setting of the job's file.
 
     The simulator replaces text between braces by `str.format`, with variables of the environment. A deployment does
     not, see `patches.job_configuration`.
-
-    Raises:
-        FederationError: A setting differs, or the file cannot be read.
     """
     try:
         written = parse_object(config.read_bytes())["workflows"][0]["args"]
@@ -49,5 +40,5 @@ def refuse_substituted(config: Path, settings: Mapping[str, Any]) -> None:
     for key, value in settings.items():
         if key not in written or written[key] != value:
             raise FederationError(
-                f"{SERVER_CONFIG}: {key} contains braces, whose text the simulator replaces; write it without braces"
+                f"{SERVER_CONFIG}: {key} contains braces, which the simulator replaces; write it without braces"
             )

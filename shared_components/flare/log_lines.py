@@ -1,10 +1,8 @@
-"""In every process of a deployment: mark each further line of a log record, so that no record can forge another.
+"""Mark each further line of a log record, so that no record can forge another record.
 
-FLARE writes names and errors of other parties into its logs unchanged. A line break in one of them would begin a line
-that looks like a record, and a terminal would obey control characters.
+FLARE writes names and errors of other parties into its logs unchanged. A line break in a name would begin a line that
+looks like a record, and a terminal would obey control characters.
 """
-
-from __future__ import annotations
 
 import logging
 import traceback
@@ -22,17 +20,17 @@ class MarkedRecord(logging.LogRecord):
         """Return the text with its line breaks marked and without control characters."""
         return _marked(super().getMessage())
 
-    @cached_property  # several formatters ask for it, each several times
+    @cached_property  # several formatters read it, each several times
     def _own_traceback(self) -> str:
         assert self.exc_info
         return _marked_traceback("".join(traceback.format_exception(*self.exc_info)))
 
     @property
     def exc_text(self) -> str | None:
-        """The marked traceback; a formatter uses it as one that it has cached."""
+        """The marked traceback, which a formatter uses like a cached traceback."""
         if self.exc_info and self.exc_info[1] is not None:
             return self._own_traceback
-        text = vars(self).get("exc_text")  # set if another process has made the record
+        text = vars(self).get("exc_text")  # set if the record comes from another process
         return _marked_traceback(text) if text else None
 
     @exc_text.setter
@@ -41,7 +39,7 @@ class MarkedRecord(logging.LogRecord):
 
 
 def mark_lines() -> None:
-    """Mark every record that this process makes from now on."""
+    """Mark every record of this process from now on."""
     logging.setLogRecordFactory(MarkedRecord)
 
 

@@ -1,6 +1,4 @@
-"""The component at the server that reports lost sites to their running jobs; FLARE would end the jobs."""
-
-from __future__ import annotations
+"""The server's component that reports lost sites to their running jobs; FLARE itself would end the jobs."""
 
 from typing import Any
 
@@ -8,26 +6,28 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 
-from shared_components.flare.patches.incoming_messages import stand_guard
-from shared_components.flare.patches.lost_sites import AGAIN, judge_in_flares_place, lose, note_not_given, started_again
-from shared_components.flare.patches.replace import or_end
+from shared_components.flare.patches import lost_sites
+from shared_components.flare.patches.connections import check_incoming_messages
+from shared_components.flare.patches.replace import end_process
 
 
 class LostSites(FLComponent):
-    """Tell running jobs which of their sites are lost."""
+    """Report to running jobs which of their sites are lost."""
 
     def __init__(self) -> None:
         super().__init__()
-        stand_guard()  # an older kit may lack `peers.KeepToTheServer`
+        check_incoming_messages()  # an older kit may lack `peers.KeepToTheServer`
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Handle the reports once the server has started, and notice restarted sites when they register."""
+        """Handle reports from the server's start on, and detect restarted sites when they register."""
         engine: Any = fl_ctx.get_engine()
         if event_type == EventType.SYSTEM_START:
-            with or_end("what judges the loss of a site"):
-                judge_in_flares_place(engine)
+            try:
+                lost_sites.handle_reports(engine)
+            except Exception as error:  # FLARE would swallow it
+                end_process(f"the handler of lost sites cannot be installed ({type(error).__name__}: {error})")
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
-            for job, site in started_again(engine.run_processes, engine.get_clients()):
-                lose(engine, job, {site: AGAIN})
+            for job, site in lost_sites.restarted_sites(engine.run_processes, engine.get_clients()):
+                lost_sites.record_lost(engine, job, {site: lost_sites.AGAIN})
         elif event_type == EventType.JOB_DEPLOYED:
-            note_not_given(fl_ctx)
+            lost_sites.record_undeployed(fl_ctx)

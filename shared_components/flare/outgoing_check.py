@@ -1,6 +1,4 @@
-"""Check a reply against what a task, the job of the enrolment and the site's own description allow."""
-
-from __future__ import annotations
+"""Check a reply against the task, the job of the enrolment and the site's own description."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,20 +21,19 @@ from shared_components.federation.site.noisy_updates import check_entered, check
 
 
 def expected_payload(job: Job, site: Site) -> Expected:
-    """Build what a site's reply is compared with; ValueError where job and site do not fit."""
+    """Return the permitted content of a site's replies; ValueError if the job and the site do not match."""
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
-    task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
-    return expect(job, method, task)
+    return expect(job, method, choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path)))
 
 
 def check_reply(message: Message, request: Request, site: Site) -> None:
-    """Refuse a reply that carries anything but what this task of this job may send from this site.
+    """Refuse a reply with anything that this task of this job may not send from this site.
 
-    The request's job is the one that the site enrolled with, whatever the server's message has.
+    The request contains the job of the site's enrolment, whatever the server's message contains.
 
     Raises:
-        ValueError: The sentence names what is not declared.
+        ValueError: The sentence names the undeclared part.
     """
     try:
         _check(message, request, site, expected_payload(request.job, site))
@@ -60,7 +57,7 @@ def _check(message: Message, request: Request, site: Site, expected: Expected) -
     _check_tensors("piece", message.pieces, pack(expected.pieces(Role.GLOBAL, Role.MIXED), wire))
     for group, pieces in message.groups.items():
         if request.task != "round" or group not in expected.method.local.extras:
-            raise ValueError(f"{group} is nothing that {expected.method.name} declares for {request.task!r}")
+            raise ValueError(f"{expected.method.name} does not declare tensor group {group} for task {request.task!r}")
         _check_plain_tensors(group, pieces)
         check_format(pieces, wire)
         expected.method.local.extras[group](pieces, expected.pieces(Role.GLOBAL))
@@ -68,56 +65,57 @@ def _check(message: Message, request: Request, site: Site, expected: Expected) -
 
 def _check_header(header: Mapping[str, Any], request: Request, expected: Expected, site: Site) -> None:
     check_reply_header(request.task, header, f"the answer to {request.task!r}")
-    if held := sorted(key for key in header if REPLY[key].withheld in site.withhold):
-        raise ValueError(f"{site.path} withholds {REPLY[held[0]].withheld!r}, and it says {held[0]}")
-    own = {"round": request.round, "card": expected.task.card.to_json(), "partition": expected.partition.to_json()}
-    own |= {} if expected.method.local.condition_on_site else {"prepared": ""}
-    odd = [key for key, value in own.items() if header.get(key, value) != value]
-    odd += [job_section.KEY] * (job_section.KEY in header and not request.job.secure_sums)
-    odd += ["final"] * (header.get("final", {"site": site.name}).get("site") != site.name)
-    if odd:
-        raise ValueError(f"its {odd[0]} is not that of this job at this site: {short_repr(header[odd[0]])}")
+    if withheld := sorted(key for key in header if REPLY[key].withheld in site.withhold):
+        key = withheld[0]
+        raise ValueError(f"{site.path} withholds {REPLY[key].withheld!r}, but the reply contains {key}")
+    values = {"round": request.round, "card": expected.task.card.to_json(), "partition": expected.partition.to_json()}
+    values |= {} if expected.method.local.condition_on_site else {"prepared": ""}
+    wrong = [key for key, value in values.items() if header.get(key, value) != value]
+    wrong += [job_section.KEY] * (job_section.KEY in header and not request.job.secure_sums)
+    wrong += ["final"] * (header.get("final", {"site": site.name}).get("site") != site.name)
+    if wrong:
+        raise ValueError(f"its {wrong[0]} does not belong to this job at this site: {short_repr(header[wrong[0]])}")
     published = (expected.method.requires.items | expected.method.requires.optional_items) & set(site.publish)
     if more := sorted(set(header.get("items", {})) - published):
-        raise ValueError(f"{more[0]} is no item that {site.path} publishes to {expected.method.name}")
+        raise ValueError(f"{site.path} does not publish item {more[0]} to {expected.method.name}")
 
 
 def _check_sums(message: Message, request: Request, expected: Expected) -> None:
-    """Accept masked pieces and sealed shares of a round, and the shares that open its sum; no weight as it is."""
+    """Accept the masked pieces and sealed shares of a round, or the shares that open its sum; no plain weights."""
     if message.pieces or not request.job.secure_sums:
-        raise ValueError(f"nothing of the kind is due to {request.task!r} of this job")
+        raise ValueError(f"task {request.task!r} of this job permits no such tensors")
     sites = request.sums["sites"]
-    if request.task == "unmask":
-        if set(message.groups) != {job_section.OPENED}:
-            raise ValueError(f"{sorted(message.groups)} is nothing that opens a sum")
-        for name, value in message.groups[job_section.OPENED].items():
-            rows = value.shape[0] if value.dim() == 2 and value.shape[1] == SHARE else 0
-            if name not in sites or value.dtype != torch.uint8 or not 0 < rows <= request.place.sites:
-                raise ValueError(f"the shares of {name} are none that open a sum")
+    if request.task == "round":
+        job_section.check_masked(message.groups, expected.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
         return
-    job_section.check_masked(message.groups, expected.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
+    if set(message.groups) != {job_section.OPENED}:
+        raise ValueError(f"tensor groups {sorted(message.groups)} do not open a sum")
+    for name, value in message.groups[job_section.OPENED].items():
+        rows = value.shape[0] if value.dim() == 2 and value.shape[1] == SHARE else 0
+        if name not in sites or value.dtype != torch.uint8 or not 0 < rows <= request.place.sites:
+            raise ValueError(f"the shares of {name} do not open a sum")
 
 
 def _check_finish(message: Message, expected: Expected, site: Site) -> None:
     if message.pieces or set(message.groups) - {*PUBLISHED_MODELS}:
-        named = sorted(message.groups) or ["pieces"]
-        raise ValueError(f"{named[0]} is nothing that is sent at the finish")
+        names = sorted(message.groups) or ["pieces"]
+        raise ValueError(f"task 'finish' does not permit {names[0]}")
     for group, model in message.groups.items():
         if group not in site.publish:
             raise ValueError(f"{site.path} does not publish {group!r}")
         _check_tensors("model", model, expected.state)
 
 
-def _check_tensors(what: str, pieces: Mapping[str, Tensor], declared: Pieces) -> None:
-    _check_plain_tensors(what, pieces)
+def _check_tensors(kind: str, pieces: Mapping[str, Tensor], declared: Pieces) -> None:
+    _check_plain_tensors(kind, pieces)
     for name, value in pieces.items():
         if name not in declared or declared[name].shape != value.shape:
-            raise ValueError(f"{what} {name} {tuple(value.shape)} is not declared")
+            raise ValueError(f"{kind} {name} {tuple(value.shape)} is not declared")
         if value.dtype != declared[name].dtype:
-            raise ValueError(f"{what} {name} is {value.dtype}; {declared[name].dtype} is declared")
+            raise ValueError(f"{kind} {name} is {value.dtype}; {declared[name].dtype} is declared")
 
 
-def _check_plain_tensors(what: str, pieces: Mapping[str, Any]) -> None:
+def _check_plain_tensors(kind: str, pieces: Mapping[str, Any]) -> None:
     for name, value in pieces.items():
         if not isinstance(value, Tensor):
-            raise ValueError(f"{what} {name} is no tensor but {type(value).__name__}")
+            raise ValueError(f"{kind} {name} is no tensor but {type(value).__name__}")

@@ -1,6 +1,4 @@
-"""Where a FLARE process keeps its files: the state of runs lies outside the folder that FLARE empties."""
-
-from __future__ import annotations
+"""Paths of a FLARE process; the state of runs is outside the folder that FLARE empties."""
 
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from shared_components.federation.runs.store import state_root
 from shared_components.flare.deployment.app_files import SERVER_CONFIG
 
-ERROR_LENGTH = 400  # characters of a log's last line that are quoted
+ERROR_LENGTH = 400  # characters of a log's last line in a message
 
 
 def is_simulator(fl_ctx: FLContext) -> bool:
@@ -26,7 +24,7 @@ def workspace_root(fl_ctx: FLContext) -> Path:
 
 
 def job_folder(fl_ctx: FLContext) -> Path:
-    """Return FLARE's own folder of the job, which it archives when the job's process has ended."""
+    """Return FLARE's own folder of the job, which FLARE archives when the job's process has ended."""
     return Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()))
 
 
@@ -46,9 +44,9 @@ def local_folder(fl_ctx: FLContext) -> Path:
 
 
 def last_error(site: str, fl_ctx: FLContext) -> str:
-    """Return the end of a site's error log, or where it is if this machine cannot read it; begins with "; "."""
+    """Return the end of a site's error log, or a hint at the log if it is on another machine; begins with "; "."""
     if not is_simulator(fl_ctx):
-        return f"; the log of {site} says why"
+        return f"; the log of {site} has the reason"
     path = workspace_root(fl_ctx).parent / site / "error_log.txt"
     lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
     return f"; {path} ends with: {lines[-1][:ERROR_LENGTH]}" if lines else ""

@@ -1,9 +1,7 @@
-"""In a simulator, detect that a site's process has died, and kill one that hangs.
+"""In a simulator, detect that a site's process has died, and kill a process that hangs.
 
-FLARE itself would wait for the task's timeout in the first case and for ever in the second.
+FLARE itself would wait for the task's timeout in the first case, and forever in the second.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -15,22 +13,22 @@ FILE = "process"
 
 
 def announce(folder: Path, process: int) -> None:
-    """Write the id of the process that works on a site's task into the site's folder."""
+    """Write the id of the process that works on a site's task to the site's folder."""
     write_text(folder / FILE, str(process))
 
 
 def forget(folder: Path) -> None:
-    """Remove what an earlier task of the site has announced."""
+    """Remove the process id of an earlier task."""
     (folder / FILE).unlink(missing_ok=True)
 
 
 def died(folder: Path) -> bool:
-    """Return whether a process was announced and is not alive any more."""
+    """Return whether the announced process is no longer alive; False if there is none."""
     return (folder / FILE).is_file() and _living(folder) is None
 
 
 def end(folder: Path) -> None:
-    """Kill the announced process; all its files are written to a temporary name and renamed."""
+    """Kill the announced process; it writes all files under a temporary name first, so that none is incomplete."""
     if process := _living(folder):
         process.kill()
 

@@ -1,6 +1,4 @@
-"""Make startup kits from the description of a federation, by FLARE's own provisioning."""
-
-from __future__ import annotations
+"""Make startup kits from a federation file, by FLARE's own provisioning."""
 
 import datetime
 import json
@@ -22,33 +20,27 @@ from nvflare.lighter.provisioner import Provisioner
 from nvflare.lighter.utils import generate_keys, serialize_cert
 
 from shared_components.common.atomic import write_json
-from shared_components.flare.deployment.certificates import (
-    is_encrypted,
-    load_authority,
-    own_certificate,
-    save_authority,
-)
+from shared_components.flare.deployment import certificates as keys
 from shared_components.flare.deployment.federation_file import Federation
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
 from shared_components.flare.deployment.passphrase import passphrase_problem
 from shared_components.flare.patches.replace import expect
 
-AUTHORITY = "ca"
-ISSUED = "issued.json"
+AUTHORITY, ISSUED = "ca", "issued.json"
 SHA256 = "c8d160f1697e41308a0f3939b9d105d93e266a309d8ab644ede25d9e3ea049d3"
 Party = dict[str, Any]
 
 
 class Certificates(CertBuilder):
-    """FLARE's certificates, with configurable lifetimes of the parties' certificates and of the root's."""
+    """FLARE's certificates, with configurable lifetimes."""
 
     def __init__(self, *, days: int, root_days: int) -> None:
         super().__init__(root_valid_days=root_days)
         self.days = days
-        expect(CertBuilder, "_generate_cert", sha256=SHA256)  # it is overridden below
+        expect(CertBuilder, "_generate_cert", sha256=SHA256)  # overridden below
 
     def new_root(self, name: str) -> tuple[bytes, Any]:
-        """Return a new authority's certificate (PEM) and key, which are on no disk yet."""
+        """Return a new authority's certificate (PEM) and key, without writing them to the disk."""
         key, public = generate_keys()
         days = {"valid_days": self.root_valid_days}
         return serialize_cert(self._generate_cert(name, None, name, key, public, ca=True, **days)), key
@@ -64,32 +56,29 @@ class Certificates(CertBuilder):
 def parties_of(federation: Federation) -> dict[str, Party]:
     """Return all parties by the names of their kits' folders, the server first."""
     server = federation.server
-    named: dict[str, Party] = {server.host: {"part": "server", "organisation": server.organisation}}
+    parties: dict[str, Party] = {server.host: {"part": "server", "organisation": server.organisation}}
     for site in federation.sites:
-        named[site.name] = {"part": "site", "organisation": site.organisation}
+        parties[site.name] = {"part": "site", "organisation": site.organisation}
     for person in federation.administrators:
-        named[person.email] = {"part": "administrator", "organisation": person.organisation, "role": person.role}
-    return named
+        parties[person.email] = {"part": "administrator", "organisation": person.organisation, "role": person.role}
+    return parties
 
 
 def provision(federation: Federation, out: Path, *, passphrase: str | None = None) -> list[Kit]:
-    """Make the authority ``out/ca``, which is private, and a kit ``out/<name>`` for each party in a new folder.
+    """Make the private authority ``out/ca`` and a kit ``out/<name>`` for each party, in a new folder.
 
     A passphrase encrypts the authority's key.
 
     Raises:
-        KitError: The folder is not empty, or has a space in its path, or the passphrase is easy to guess; nothing was
+        KitError: The folder is not empty, its path has a space, or the passphrase is easy to guess; nothing was
             written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
     _refuse_weak(federation, passphrase)
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
-        raise KitError(
-            f"{out}: is there already and not empty; give another folder, or add what is new in the file to its kits "
-            "with --add"
-        )
-    with _beside(out) as made:
+        raise KitError(f"{out}: exists already and is not empty; give another folder, or add new parties by --add")
+    with _temporary_folder(out) as made:
         _issue(federation, made, parties_of(federation), passphrase)
         os.replace(made, out)
     return [find_kit(out / name) for name in parties_of(federation)]
@@ -100,28 +89,28 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
 
     Args:
         federation: All parties, old and new.
-        out: The folder that `provision` has written.
-        renew: Names of parties whose certificate ends: they get another kit, and the old one stays valid.
-        passphrase: The authority key's; it encrypts a key that was not encrypted.
+        out: A folder that `provision` has written.
+        renew: Parties whose certificate expires. They get another kit, and the old kit stays valid.
+        passphrase: Passphrase of the authority's key; it encrypts a key that was not encrypted.
 
     Raises:
-        KitError: There is no such authority, the passphrase is wrong, a new passphrase is easy to guess, a party has
-            changed, or a kit exists already; nothing was written.
+        KitError: There is no authority, the passphrase is wrong or easy to guess, a party has changed, or a kit exists
+            already; nothing was written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
     issued = read_issued(out)
-    if not needs_passphrase(out):  # the passphrase of an older key may be weaker, and still opens it
+    if not needs_passphrase(out):  # the passphrase of an older key may be weaker, and still opens the key
         _refuse_weak(federation, passphrase)
     everybody = parties_of(federation)
     _refuse_changes(federation, issued, everybody)
-    if odd := [name for name in renew if name not in everybody]:
-        raise KitError(f"--renew {odd[0]}: nobody in the file is called so; there are {', '.join(everybody)}")
+    if unknown := [name for name in renew if name not in everybody]:
+        raise KitError(f"--renew {unknown[0]}: the file has no such party; its parties are {', '.join(everybody)}")
     wanted = {name: party for name, party in everybody.items() if name not in issued["parties"] or name in renew}
     for name in wanted:
         if os.path.lexists(out / name):
-            raise KitError(f"{out / name}: is there already; move it away, or leave out what is not new")
-    with _beside(out / AUTHORITY) as made:
+            raise KitError(f"{out / name}: exists already; move it away, or leave out this party")
+    with _temporary_folder(out / AUTHORITY) as made:
         shutil.copytree(out / AUTHORITY, made / AUTHORITY)
         _issue(federation, made, wanted, passphrase)
         for name in wanted:
@@ -132,24 +121,24 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
 
 
 def passphrase_weakness(federation: Federation, passphrase: str | None) -> str:
-    """Return why a passphrase of the authority's key is easy to guess; empty if it is not, or if there is none."""
+    """Return why a passphrase of the authority's key is easy to guess, or an empty text."""
     parties = parties_of(federation)
     organisations = [party["organisation"] for party in parties.values()]
     return "" if passphrase is None else passphrase_problem(passphrase, [federation.name, *parties, *organisations])
 
 
 def _refuse_weak(federation: Federation, passphrase: str | None) -> None:
-    if why := passphrase_weakness(federation, passphrase):
-        raise KitError(f"the passphrase {why}")
+    if problem := passphrase_weakness(federation, passphrase):
+        raise KitError(f"the passphrase {problem}")
 
 
 def needs_passphrase(out: Path) -> bool:
-    """Return whether the key of a folder's authority is encrypted; raise KitError if there is none."""
-    return is_encrypted(_state(read_issued(out)["name"], Path(out).resolve()))
+    """Return whether the key of a folder's authority is encrypted; raise KitError if there is no authority."""
+    return keys.is_encrypted(_state(read_issued(out)["name"], Path(out).resolve()))
 
 
 def read_issued(out: Path) -> dict[str, Any]:
-    """Return the record of an authority: what all kits share, and when each party's certificate ends.
+    """Return the record of an authority: the values that all kits share, and the end of each party's certificate.
 
     Raises:
         KitError: There is no authority, or its record cannot be read.
@@ -159,32 +148,27 @@ def read_issued(out: Path) -> dict[str, Any]:
         issued = json.loads(path.read_text(encoding="utf-8"))
         return {key: issued[key] for key in ("name", "server", "root_days")} | {"parties": dict(issued["parties"])}
     except FileNotFoundError:
-        raise KitError(
-            f"{path}: no such file; name the folder that surgfl provision has written, with its '{AUTHORITY}'"
-        ) from None
+        raise KitError(f"{path}: no such file; give the output folder of surgfl provision") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise KitError(f"{path}: cannot be read ({error!r}); put back your copy of {AUTHORITY}/") from error
+        raise KitError(f"{path}: cannot be read ({error!r}); restore your copy of {AUTHORITY}/") from error
 
 
-def _fixed(federation: Federation) -> dict[str, Any]:
+def _shared_values(federation: Federation) -> dict[str, Any]:
     root_days = federation.certificates.root_days
     return {"name": federation.name, "server": asdict(federation.server), "root_days": root_days}
 
 
 def _refuse_changes(federation: Federation, issued: Mapping[str, Any], everybody: Mapping[str, Party]) -> None:
-    for key, value in _fixed(federation).items():
+    for key, value in _shared_values(federation).items():
         if issued[key] != value:
-            raise KitError(
-                f"{key} is {value!r}, and the kits were made with {issued[key]!r}, which cannot be changed: "
-                "correct the file, or provision a new folder"
-            )
+            old = issued[key]
+            raise KitError(f"{key} is {value!r}, and the kits were made with {old!r}; correct it, or use a new folder")
     for name, party in everybody.items():
         before = issued["parties"].get(name)
-        if before and (odd := [key for key in party if before.get(key) != party[key]]):
-            raise KitError(
-                f"{name}: {odd[0]} is {party[odd[0]]!r}, and its certificate says {before.get(odd[0])!r}; correct the "
-                "file, or give another name"
-            )
+        for key, value in party.items() if before else ():
+            if before.get(key) != value:
+                old = before.get(key)
+                raise KitError(f"{name}: {key} is {value!r}, but the certificate was issued with {old!r}; correct it")
 
 
 def _state(name: str, out: Path) -> Path:
@@ -192,9 +176,9 @@ def _state(name: str, out: Path) -> Path:
 
 
 def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], passphrase: str | None) -> None:
-    """Let FLARE make kits in its own folders below the authority, and move the wanted ones to ``root``.
+    """Let FLARE make kits in its own folders below the authority, and move the wanted kits to ``root``.
 
-    FLARE receives the authority's certificate and key, and therefore does not write the key itself.
+    FLARE receives the authority's certificate and key as arguments, and therefore does not write the key.
     """
     authority, state = root / AUTHORITY, _state(federation.name, root)
     authority.mkdir(mode=0o700, exist_ok=True)
@@ -202,9 +186,9 @@ def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], pass
     log = SimpleNamespace(error=errors.append, warning=errors.append, info=lambda text: None, debug=lambda text: None)
     lifetimes = federation.certificates
     certificates = Certificates(days=lifetimes.days, root_days=lifetimes.root_days)
-    known = load_authority(state, passphrase) if state.exists() else certificates.new_root(federation.name)
+    signer = keys.load_authority(state, passphrase) if state.exists() else certificates.new_root(federation.name)
     builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", require_signed_jobs=True), certificates]
-    done = Provisioner(str(authority), builders).provision(_project(federation, wanted, *known), logger=log)
+    done = Provisioner(str(authority), builders).provision(_project(federation, wanted, *signer), logger=log)
     if done.get(CtxKey.BUILD_ERROR):
         raise KitError(f"FLARE cannot make the kits: {'; '.join(errors)}")
     made = Path(done[CtxKey.CURRENT_PROD_DIR])
@@ -214,7 +198,7 @@ def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], pass
         make_private(kit.folder)
         os.replace(kit.folder, root / name)
     shutil.rmtree(made)
-    save_authority(state, *known, passphrase)
+    keys.save_authority(state, *signer, passphrase)
     _record(federation, root, wanted)
     make_private(authority)
 
@@ -235,19 +219,17 @@ def _project(federation: Federation, wanted: Mapping[str, Party], certificate: b
 
 def _record(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> None:
     path = root / AUTHORITY / ISSUED
-    before = read_issued(root)["parties"] if path.exists() else {}
+    parties = read_issued(root)["parties"] if path.exists() else {}
     for name, party in wanted.items():
-        certificate = own_certificate(find_kit(root / name))
-        before[name] = party | {
-            "ends": certificate.not_valid_after_utc.date().isoformat(),
-            "serial": f"{certificate.serial_number:x}",
-        }
-    write_json(path, {**_fixed(federation), "parties": before})
+        certificate = keys.own_certificate(find_kit(root / name))
+        end, serial = certificate.not_valid_after_utc.date().isoformat(), f"{certificate.serial_number:x}"
+        parties[name] = party | {"ends": end, "serial": serial}
+    write_json(path, {**_shared_values(federation), "parties": parties})
 
 
 @contextmanager
-def _beside(out: Path) -> Iterator[Path]:
-    """Make a private folder beside another; it is removed when the block ends."""
+def _temporary_folder(out: Path) -> Iterator[Path]:
+    """Make a private folder next to another folder, and remove it when the block ends."""
     made = out.with_name(f".{out.name}.{os.getpid()}")
     made.parent.mkdir(parents=True, exist_ok=True)
     made.mkdir(mode=0o700)

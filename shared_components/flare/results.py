@@ -1,7 +1,5 @@
 """The downloadable result of a job in production: a folder in FLARE's own folder of the job at the server."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -16,29 +14,29 @@ FOLDER = "surgfl_result"
 
 
 def leave_result(run: Path, page: Path, to: Path) -> Path:
-    """Copy a run's results at the server into a folder, which is replaced as a whole; return the folder.
+    """Copy a run's results at the server to a folder, and replace its earlier content; return the folder.
 
-    These are the report (``page``), run.json, the records of all rounds, a model for unseen sites if there is one,
-    and the models of sites that publish their ``result``. Other sites' models are not at the server.
+    The results are the report (``page``), run.json, the records of all rounds, the model for unseen sites if there is
+    one, and the models of sites that publish their ``result``. Other sites' models are not at the server.
     """
-    beside = to.with_name(f".{to.name}.{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
+    temporary = to.with_name(f".{to.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
     files = {"report/index.html": page, DESCRIPTION: run / DESCRIPTION, RECORDS: run / "server" / RECORDS}
     for name, path in files.items():
         if path.is_file():
-            (beside / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, beside / name)
-    link_models(run, (), beside / "models")
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, temporary / name)
+    link_models(run, (), temporary / "models")
     for path in sorted((run / "server" / SINGLE).glob("*.safetensors")):
-        (folder := beside / "models" / path.stem).mkdir(parents=True, exist_ok=True)
+        (folder := temporary / "models" / path.stem).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / "model.safetensors")
     shutil.rmtree(to, ignore_errors=True)
-    os.rename(beside, to)
+    os.rename(temporary, to)
     return to
 
 
 def build_page(run: Path, fl_ctx: FLContext) -> Path:
-    """Write a run's report beside a simulator's workspace, or into the run and the job's result; return it."""
+    """Write a run's report into a simulator's workspace, or into the run and the job's result; return its page."""
     from shared_components.reporting.report import build_report
 
     folder = workspace_root(fl_ctx).parent / "report" if is_simulator(fl_ctx) else run / "report"

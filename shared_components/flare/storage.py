@@ -1,9 +1,7 @@
 """Store a server's jobs and results in its own startup kit.
 
-FLARE's own kits use a folder under /tmp, which a restart empties and which all deployments of a machine share.
+FLARE's own kits use a folder in /tmp, which a restart empties and which all deployments of a machine share.
 """
-
-from __future__ import annotations
 
 import os
 

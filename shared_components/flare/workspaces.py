@@ -1,6 +1,4 @@
-"""A simulator's workspace: refuse one that FLARE cannot use, and detect two launches in one."""
-
-from __future__ import annotations
+"""Check a simulator's workspace: FLARE must be able to use it, and two launches must not share it."""
 
 import argparse
 import multiprocessing
@@ -24,42 +22,36 @@ class Workspace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._inode = _inode(folder)
+        self._inode = self._read_inode()
 
     def refuse_if_emptied(self) -> None:
-        """Check that no other launch has emptied the folder, which FLARE does at every start.
+        """Raise FederationError if another launch has emptied the folder, as FLARE does at every start.
 
-        Raises:
-            FederationError: One has; the run's state is kept.
+        The run's state is kept.
         """
-        if _inode(self.folder) != self._inode:
+        if self._read_inode() != self._inode:
             raise FederationError(
-                f"{self.folder} was emptied while this job ran in it, as another launch with the same -w does; give "
-                "each launch a workspace of its own"
+                f"{self.folder} was emptied while this job ran in it, by another launch with the same -w; give each "
+                "launch its own workspace"
             )
 
-
-def _inode(folder: Path) -> int | None:
-    """Return a folder's inode number, which a new folder of the same name does not share; None without a folder."""
-    try:
-        return folder.stat().st_ino
-    except FileNotFoundError:
-        return None
+    def _read_inode(self) -> int | None:
+        """Return the folder's inode number, which a new folder of the same name does not share."""
+        try:
+            return self.folder.stat().st_ino
+        except FileNotFoundError:
+            return None
 
 
 @contextmanager
-def held(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -> Iterator[Workspace]:
-    """Lock a workspace for one launch; the lock file lies beside it, and the lock ends with the process.
+def lock_workspace(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -> Iterator[Workspace]:
+    """Lock a workspace, the simulator's ``-w``, for the launch by this command line, until its process ends.
 
-    An earlier launch in the same folder soon detects that FLARE has emptied it for this one, and ends.
-
-    Args:
-        folder: The simulator's ``-w``.
-        command: The command line that started the simulator.
-        patience: Seconds to wait for the end of another launch.
+    An earlier launch in the same folder soon detects that FLARE has emptied the folder for this launch, and ends.
 
     Raises:
-        Unusable: FLARE cannot work in the folder or with these arguments, or another launch works there.
+        Unusable: FLARE cannot work in the folder or with this command line, or another launch works there for longer
+            than ``patience`` seconds.
     """
     refuse_unusable(folder)
     refuse_no_sites(command)
@@ -67,10 +59,7 @@ def held(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -
         end = time.monotonic() + patience
         while not try_lock(file):
             if time.monotonic() > end:
-                raise Unusable(
-                    f"another launch works in {folder}, which FLARE has emptied for this one; give each launch a "
-                    "workspace of its own"
-                )
+                raise Unusable(f"another launch works in {folder}; give each launch its own workspace")
             time.sleep(0.1)
         yield Workspace(folder)
 
@@ -84,22 +73,22 @@ def is_held(folder: Path) -> bool:
 
 
 def lock_file(folder: Path) -> Path:
-    """Return a workspace's lock file, which lies beside it: FLARE empties the folder itself."""
+    """Return a workspace's lock file, which is next to the workspace: FLARE empties the folder itself."""
     return folder.with_name(f".{folder.name}.lock")
 
 
 def refuse_unusable(folder: Path) -> None:
-    """Raise Unusable for a path that FLARE's simulator would split: it starts its workers by a line of text."""
+    """Raise Unusable for a path that FLARE would split: its simulator starts workers with a line of text."""
     text = os.fspath(folder)
     if not is_one_word(text):
         raise Unusable(
-            f"the workspace's path {text!r} has a space, a quote, a backslash or a '#' in it, with which FLARE's "
-            "simulator starts no site; give another folder with -w"
+            f"the workspace's path {text!r} has a space, a quote, a backslash or a '#' in it, so FLARE's simulator "
+            "starts no site; give another folder with -w"
         )
 
 
 def refuse_no_sites(command: Sequence[str]) -> None:
-    """Raise Unusable for ``nvflare simulator -n 0``, for which FLARE would run two sites."""
+    """Raise Unusable for ``nvflare simulator -n 0``: FLARE would run two sites."""
     if list(command[1:2]) != ["simulator"]:
         return
     parser = argparse.ArgumentParser(add_help=False)
@@ -109,7 +98,7 @@ def refuse_no_sites(command: Sequence[str]) -> None:
         raise Unusable(f"-n is {sites}; a federation has at least one site")
 
 
-def leave() -> None:
-    """In the simulator's server, a child process of the command, exit with FLARE's status of a failed job."""
+def exit_simulator() -> None:
+    """Exit the simulator's server, a child process of the command, with FLARE's status of a failed job."""
     if multiprocessing.parent_process() is not None:
         os._exit(2)

@@ -1,4 +1,4 @@
-"""Gradient inversion where the input is known exactly, and its measures, by hand and against other libraries."""
+"""Gradient inversion of a known input, and its measures, by hand and against other libraries."""
 
 import math
 
@@ -39,44 +39,41 @@ def layer():
         return nn.functional.cross_entropy(network(images), torch.tensor([2]))
 
     gradients = torch.autograd.grad(loss(image), list(network.parameters()))
-    return network, loss, image, dict(zip(("1.weight", "1.bias"), gradients, strict=True))
+
+    def inverted(gradients, iterations, **options):
+        start = torch.full_like(image, 0.5)
+        return invert(network, loss, gradients, start=start, iterations=iterations, variation=0.0, **options)
+
+    return inverted, image, dict(zip(("1.weight", "1.bias"), gradients, strict=True))
 
 
-def test_inversion_by_optimisation_comes_to_the_input(layer):
-    network, loss, image, gradients = layer
-    found, similar = invert(
-        network, loss, gradients, start=torch.full_like(image, 0.5), iterations=1500, rate=0.05, variation=0.0
-    )
-    assert similar > 0.99999
-    torch.testing.assert_close(found, image, atol=0.02, rtol=0)
+def test_inversion_by_optimisation_converges_to_the_input(layer):
+    inverted, image, gradients = layer
+    result, similarity = inverted(gradients, 1500, rate=0.05)
+    assert similarity > 0.99999
+    torch.testing.assert_close(result, image, atol=0.02, rtol=0)
 
 
-def test_of_signs_it_finds_an_input_that_explains_them_as_well_as_the_true_one(layer):
-    network, loss, image, gradients = layer
+def test_inversion_of_signs_finds_an_input_that_explains_them_as_well_as_the_true_input(layer):
+    inverted, _, gradients = layer
     signs = {name: value.sign() for name, value in gradients.items()}
-    start = torch.full_like(image, 0.5)
-    _, similar = invert(network, loss, signs, start=start, iterations=300, rate=0.05, variation=0.0, soften=0.3)
+    _, similarity = inverted(signs, 300, rate=0.05, soften=0.3)
     true = [inversion._soft_sign(gradient, 0.3) for gradient in gradients.values()]
-    assert similar >= float(cosine(true, list(signs.values()))) - 1e-3
+    assert similarity >= float(cosine(true, list(signs.values()))) - 1e-3
 
 
-def test_a_soft_sign_by_hand():
-    """The root mean square of (3, -4, 0, 0) is 2.5; softened once, 3 becomes 3 / 5.5 and -4 becomes -4 / 6.5."""
-    found = inversion._soft_sign(torch.tensor([3.0, -4.0, 0.0, 0.0]), 1.0)
-    assert found.tolist() == pytest.approx([3 / 5.5, -4 / 6.5, 0.0, 0.0])
-    assert float(inversion._soft_sign(torch.tensor([2.0]), 1.0)) == pytest.approx(0.5)
-
-
-def test_without_a_gradient_it_finds_nothing(layer):
-    """A direction that has nothing to do with the image leads elsewhere."""
-    network, loss, image, gradients = layer
+def test_inversion_of_an_unrelated_gradient_finds_nothing(layer):
+    inverted, image, gradients = layer
     torch.manual_seed(5)
     other = {name: torch.randn_like(value) for name, value in gradients.items()}
-    found, _ = invert(network, loss, other, start=torch.full_like(image, 0.5), iterations=300, variation=0.0)
-    assert psnr(found, image) < 15
+    assert psnr(inverted(other, 300)[0], image) < 15
 
 
-def test_cosine_and_total_variation_by_hand():
+def test_soft_signs_cosine_and_total_variation_by_hand():
+    """The root mean square of (3, -4, 0, 0) is 2.5; softened once, 3 becomes 3 / 5.5 and -4 becomes -4 / 6.5."""
+    signs = inversion._soft_sign(torch.tensor([3.0, -4.0, 0.0, 0.0]), 1.0)
+    assert signs.tolist() == pytest.approx([3 / 5.5, -4 / 6.5, 0.0, 0.0])
+    assert float(inversion._soft_sign(torch.tensor([2.0]), 1.0)) == pytest.approx(0.5)
     pair = [torch.tensor([3.0]), torch.tensor([[4.0]])], [torch.tensor([4.0]), torch.tensor([[3.0]])]
     assert float(cosine(*pair)) == pytest.approx(24 / 25)
     image = torch.tensor([[[[0.0, 1.0], [0.5, 0.5]]]])  # across 1 and 0, down 0.5 and 0.5
@@ -97,7 +94,7 @@ def sent(dataset):
     return train_round(network, load_method("fedper"), make_task("segmentation", classes=PARTS), dataset, TRAINING)
 
 
-def test_one_step_gives_away_the_sign_of_the_gradient(sent):
+def test_one_step_reveals_the_sign_of_the_gradient(sent):
     gradient, direction = true_gradient(sent), sent.direction()
     for name, value in gradient.items():
         clear = value.abs() > 1e-5  # AdamW's epsilon is 1e-8, and changes are differences of float32
@@ -115,8 +112,7 @@ def test_masks_are_the_roles_and_make_up_the_whole(sent):
     assert bool(halves["head.bias"].all()) and not bool(halves["encoder.0.weight"].any())
 
 
-def test_what_is_hidden_has_no_influence(sent):
-    """The personal part's direction is changed; what the shared part gives away stays the same bit for bit."""
+def test_the_hidden_personal_part_has_no_influence(sent):
     masks = sent.masks(Role.GLOBAL)
     whole = sent.direction()
     other = {name: torch.where(masks[name] > 0, value, value + 7) for name, value in whole.items()}
@@ -131,12 +127,12 @@ def test_the_true_frame_has_the_true_gradient(sent):
     batch = sent.batches[0]
     assert len(sent.batches) == 1 and batch["image"].shape == (1, 3, 16, 24)
     names, values = zip(*sent.before.named_parameters(), strict=True)
-    found = torch.autograd.grad(loss_of(sent, batch)(batch["image"]), values)
+    gradients = torch.autograd.grad(loss_of(sent, batch)(batch["image"]), values)
     expected = true_gradient(sent)
-    assert float(cosine(found, [expected[name] for name in names])) == pytest.approx(1.0, abs=1e-5)
+    assert float(cosine(gradients, [expected[name] for name in names])) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_losses_are_those_of_the_state_given_and_leave_the_network_alone(sent, dataset):
+def test_losses_belong_to_the_given_state_and_do_not_change_the_network(sent, dataset):
     before = {name: value.clone() for name, value in sent.before.state_dict().items()}
     own = losses(sent.before, before, sent.task, dataset)
     trained = losses(sent.before, sent.after, sent.task, dataset)
@@ -164,7 +160,7 @@ def test_ssim_equals_monais(noise):
     assert noise or ssim(a, b) == pytest.approx(1.0)
 
 
-def test_a_batch_found_in_another_order_is_put_in_its_own():
+def test_a_batch_in_another_order_is_restored_to_its_order():
     true = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     order = [2, 0, 3, 1]
     assert torch.equal(matched(true[order], true), true)
@@ -179,7 +175,7 @@ def test_auc_equals_the_statistic_of_mann_and_whitney():
     assert auc([0.0, 0.1], [1.0, 2.0]) == 1.0 and auc([1.0], [1.0]) == 0.5
 
 
-def test_the_interval_holds_the_value_and_repeats():
+def test_the_interval_contains_the_value_and_is_reproducible():
     generator = np.random.default_rng(0)
     a, b = generator.normal(0, 1, 40).tolist(), generator.normal(1, 1, 40).tolist()
     low, high = auc_interval(a, b)

@@ -1,4 +1,4 @@
-"""Every attack by hand, flipped labels against the site that they were made from, and what tables say of attacks."""
+"""Every attack by hand, flipped labels compared with their site, and the tables of attacks."""
 
 import math
 
@@ -37,38 +37,33 @@ def seen():
     return Seen(own, others, torch.Generator().manual_seed(0))
 
 
-def sent(reply):
+@pytest.mark.parametrize(
+    ("attack", "pieces", "extra"),
+    [
+        (sign_flip(times=1), [0.0, -1.0], None), (sign_flip(times=10), [-9.0, -19.0], None),
+        # the honest changes are (2, 0) and (0, -4), and their mean is (1, -2)
+        (inner_product(epsilon=0.5), [0.5, 2.0], None), (inner_product(epsilon=10.0), [-9.0, 21.0], None),
+        (mimic(), [3.0, 1.0], [0.5, 0.25]), (mimic(victim="site-2"), [1.0, -3.0], [2.0, 0.25]),
+        (inflated(times=100.0), [2.0, 3.0], [12.5, 50.0]),
+        # the others' maxima are 0.5 and 2; the upper median is 2
+        (inflated(times=99.0, everywhere=True, with_pieces=sign_flip(times=1)), [0.0, -1.0], [198.0, 198.0]),
+    ],
+)  # fmt: skip
+def test_an_attack_sends_these_values_and_its_own_number_of_frames(seen, attack, pieces, extra):
+    reply = attack(seen)
     assert int(reply.pieces["steps"]) == 7 and reply.header == {"samples": 4}
-    assert reply.pieces["w"].dtype == torch.float32
-    return reply.pieces["w"].tolist()
+    assert reply.pieces["w"].dtype == torch.float32 and reply.pieces["w"].tolist() == pieces
+    assert extra is None or reply.groups["sensitivity"]["w"].tolist() == extra
 
 
-def test_a_flipped_sign_goes_the_other_way_from_what_was_received(seen):
-    assert sent(sign_flip(times=1)(seen)) == [0.0, -1.0]
-    assert sent(sign_flip(times=10)(seen)) == [-9.0, -19.0]
-
-
-def test_inner_product_manipulation_sends_minus_epsilon_times_the_honest_mean(seen):
-    """The honest changes are (2, 0) and (0, -4), their mean is (1, -2); the attacker's own has no part."""
-    assert sent(inner_product(epsilon=0.5)(seen)) == [0.5, 2.0]
-    assert sent(inner_product(epsilon=10.0)(seen)) == [-9.0, 21.0]
-
-
-def test_every_site_has_its_own_place_to_begin_from():
-    """MIXED pieces: sites begin elsewhere, and changes count, not places."""
+def test_changes_count_from_each_sites_own_start():
     own = Exchange(message(10.0, 10.0), message(11.0, 10.0))
     honest = {"a": Exchange(message(0.0, 0.0), message(4.0, 0.0))}
     given = Seen(own, honest, torch.Generator())
     assert inner_product(epsilon=1.0)(given).pieces["w"].tolist() == [6.0, 10.0]
 
 
-def test_a_mimic_sends_what_another_sends_and_keeps_its_own_number_of_frames(seen):
-    reply = mimic()(seen)
-    assert sent(reply) == [3.0, 1.0] and reply.groups["sensitivity"]["w"].tolist() == [0.5, 0.25]
-    assert sent(mimic(victim="site-2")(seen)) == [1.0, -3.0]
-
-
-def test_noise_is_as_long_as_is_claimed():
+def test_noise_has_the_given_length():
     start, there = torch.zeros(40_000), torch.full((40_000,), 0.5)
     own = Exchange(Message({}, {"w": start}), Message({}, {"w": there}))
     reply = noise(times=3.0)(Seen(own, {}, torch.Generator().manual_seed(1)))
@@ -79,19 +74,8 @@ def test_noise_is_as_long_as_is_claimed():
     )  # of a normal distribution 68.27 % lie within one deviation
 
 
-def test_an_inflated_extra_is_a_multiple_of_the_honest_one(seen):
-    reply = inflated(times=100.0)(seen)
-    assert sent(reply) == [2.0, 3.0] and reply.groups["sensitivity"]["w"].tolist() == [12.5, 50.0]
-
-
-def test_an_extra_that_is_large_everywhere_is_a_multiple_of_the_others_median(seen):
-    """The others' largest are 0.5 and 2; the upper median is 2."""
-    reply = inflated(times=99.0, everywhere=True, with_pieces=sign_flip(times=1))(seen)
-    assert sent(reply) == [0.0, -1.0] and reply.groups["sensitivity"]["w"].tolist() == [198.0, 198.0]
-
-
 @pytest.mark.parametrize("attack", [sign_flip(times=-1), noise(times=0), inflated(times=1)])
-def test_an_attack_without_strength_is_the_honest_reply_bit_for_bit(seen, attack):
+def test_an_attack_of_strength_zero_is_the_honest_reply_bit_for_bit(seen, attack):
     reply = attack(seen)
     assert torch.equal(reply.pieces["w"], seen.own.reply.pieces["w"])
     assert torch.equal(reply.groups["sensitivity"]["w"], seen.own.reply.groups["sensitivity"]["w"])
@@ -101,17 +85,17 @@ def test_only_the_attackers_reply_to_a_round_changes(seen):
     replies = {"site-1": seen.honest["site-1"].reply, "site-2": seen.own.reply}
     messages = {site: message(1.0, 1.0) for site in replies}
     for task, expected in (("round", [0.0, -1.0]), ("enrol", [2.0, 3.0])):
-        found = attacked(Ask(task, messages, 2), Answers(replies), "site-2", sign_flip(times=1), round=0).replies
-        assert found["site-2"].pieces["w"].tolist() == expected
-        assert found["site-1"] is replies["site-1"]
+        changed = attacked(Ask(task, messages, 2), Answers(replies), "site-2", sign_flip(times=1), round=0).replies
+        assert changed["site-2"].pieces["w"].tolist() == expected
+        assert changed["site-1"] is replies["site-1"]
 
 
 def test_noise_differs_from_round_to_round_and_repeats_with_its_seed(seen):
     def draw(round, seed):
         answers = Answers({"site-1": seen.honest["site-1"].reply, "site-2": seen.own.reply})
         ask = Ask("round", dict.fromkeys(answers.replies, seen.own.received), 2)
-        found = attacked(ask, answers, "site-2", noise(times=1), round=round, seed=seed)
-        return found.replies["site-2"].pieces["w"].tolist()
+        changed = attacked(ask, answers, "site-2", noise(times=1), round=round, seed=seed)
+        return changed.replies["site-2"].pieces["w"].tolist()
 
     assert draw(0, 1) == draw(0, 1) and draw(0, 1) != draw(1, 1) and draw(0, 1) != draw(0, 2)
 
@@ -144,13 +128,13 @@ def test_other_classes_than_parts_are_refused(tmp_path):
         flip_site(path, tmp_path / "b")
 
 
-# ---- tables: means over seeds, differences from no attack, the worst site, who was refused
+# ---- tables: means over seeds, differences from no attack, the worst site, refused sites
 
 
 def row(case, seed, *dice, method="fedavg", refused=(), stopped=""):
     sites = {f"site-{n}": value for n, value in enumerate(dice, 1)}
-    found = [{"round": 3, "site": "site-5", "reason": reason} for reason in refused]
-    return {"method": method, "case": case, "seed": seed, "dice": sites, "refused": found, "stopped": stopped}
+    refusals = [{"round": 3, "site": "site-5", "reason": reason} for reason in refused]
+    return {"method": method, "case": case, "seed": seed, "dice": sites, "refused": refusals, "stopped": stopped}
 
 
 def test_cells_are_means_over_seeds_with_the_difference_from_no_attack():
@@ -161,21 +145,18 @@ def test_cells_are_means_over_seeds_with_the_difference_from_no_attack():
     assert text.endswith("No attack was refused.")
 
 
-def test_what_was_not_run_is_empty_and_a_job_that_ended_says_so():
+def test_missing_runs_are_empty_and_an_ended_job_is_reported():
     rows = [
-        row("none", 1, 0.5),
-        row("none", 1, 0.4, method="krum"),
-        row("mimic", 1, 0.5),
-        row("noise", 1, 0.3),
+        row("none", 1, 0.5), row("none", 1, 0.4, method="krum"), row("mimic", 1, 0.5), row("noise", 1, 0.3),
         row("noise", 1, method="krum", stopped="round 3 has 4 valid updates and needs 5"),
-    ]
+    ]  # fmt: skip
     text = tables(rows)
     assert "| FedAvg | 50.0 | 30.0 (-20.0) | 50.0 (+0.0) |" in text
     assert "| Krum | 40.0 | job ends |  |" in text
     assert "- Krum, noise, 100 times: round 3 has 4 valid updates and needs 5" in text
 
 
-def test_attacks_on_one_method_have_a_table_of_their_own_and_refusals_their_reason():
+def test_attacks_on_one_method_have_a_separate_table_and_refusals_a_reason():
     rows = [
         row("none", 1, 0.5, method="pfedsis"),
         row("sensitivity", 1, 0.4, method="pfedsis", refused=["its sensitivity goes up to 1e+03"]),
@@ -187,7 +168,7 @@ def test_attacks_on_one_method_have_a_table_of_their_own_and_refusals_their_reas
     assert "- PFedSIS, noise, 1e39 times: not refused; Dice 50.0" in text
 
 
-def test_leakage_is_a_mean_over_rounds_and_what_was_not_tried_is_empty():
+def test_leakage_is_a_mean_over_rounds_and_missing_attacks_are_empty():
     both = [
         {"mean": {"psnr": 10.0, "ssim": 0.1}, "update": {"psnr": 20.0, "ssim": 0.4}},
         {"mean": {"psnr": 12.0, "ssim": 0.3}, "update": {"psnr": 21.0, "ssim": 0.6}},

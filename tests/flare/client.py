@@ -1,6 +1,4 @@
-"""FLARE's own client runner in this process, around an executor that a test gives; and an executor that lies."""
-
-from __future__ import annotations
+"""FLARE's own client runner in this process, around any executor; and an executor that sends too much."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +27,7 @@ WHERE, HEAD = "site-2", "head_global.bias"
 
 
 class Answering(Executor):
-    """An executor that answers as a test says."""
+    """An executor that answers by a function."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -40,7 +38,7 @@ class Answering(Executor):
 
 
 class Engine:
-    """The little that FLARE's runner and our components ask of an engine."""
+    """The parts of an engine that FLARE's runner and our components use."""
 
     def __init__(self, handlers: list[FLComponent], root: Path) -> None:
         self.handlers, self.root = handlers, root
@@ -61,10 +59,10 @@ class Client:
     """One site's runner.
 
     Args:
-        answer: What its executor does.
+        answer: Function of its executor.
         root: Its workspace.
-        job: The filter of the job's config, which FLARE tells of events, too; None for none.
-        scope: Of the site's privacy.json, whose filters it does not.
+        job: Filter of the job's config, which also receives FLARE's events; None for no filter.
+        scope: Scope of the site's privacy.json, whose filters receive no events.
     """
 
     def __init__(self, answer: Answer, root: Path, *, job: Filter | None = None, scope: Scope | None = None) -> None:
@@ -78,12 +76,12 @@ class Client:
         self.manager = FLContextManager(self.engine, root.name, JOB)
 
     def give(self, task: str, data: Shareable) -> Shareable:
-        """Let the runner process a task, and return what it would send."""
+        """Let the runner process a task, and return its reply."""
         with self.manager.new_context() as fl_ctx:
             return self.again(task, data, fl_ctx)
 
     def again(self, task: str, data: Shareable, fl_ctx: FLContext) -> Shareable:
-        """The same in a given context."""
+        """Process a task in an existing context."""
         fl_ctx.set_prop(FLContextKey.SIMULATE_MODE, True, private=True)
         fl_ctx.set_prop(FLContextKey.SCOPE_OBJECT, self.scope, private=True, sticky=False)
         with FLContextManager(self.engine, "server", JOB).new_context() as peer:
@@ -92,10 +90,9 @@ class Client:
 
 
 class Liar(SiteExecutor):
-    """Honest in the first round, everywhere but at `WHERE`, and at the finish."""
+    """An executor that sends an undeclared piece in the second round at `WHERE`, and is honest otherwise."""
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer as the real executor does, and lie in round 1, counted from 0."""
         round = wire.from_wire(shareable).header["round"]
         result = super().execute(task_name, shareable, fl_ctx, abort_signal)
         if task_name != "round" or round != 1 or fl_ctx.get_identity_name() != WHERE:

@@ -1,5 +1,6 @@
 """A controller and executors in this process, their messages through FLARE's serialiser but not its network."""
 
+import inspect
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from shared_components.flare.console import LogConsole
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
+from shared_components.flare.patches.replace import REPLACES
 from shared_components.flare.paths import app_config
 from shared_components.reporting import report
 from tests.federation.conftest import job_on_toy, narrow, no_pictures, scenes, toy_bundle  # noqa: F401 (fixtures)
@@ -26,13 +28,22 @@ SITES = ("site-1", "site-2", "site-3")
 
 @pytest.fixture(autouse=True)
 def no_page(monkeypatch, request):
-    """Let a job end without its page, which takes as long as a toy's round; tests that look at it are `pictures`."""
+    """Let a job end without its page, which takes as long as a toy's round, except in tests with `pictures`."""
     if not request.node.get_closest_marker("pictures"):
         monkeypatch.setattr(report, "build_report", lambda run, page: page)
 
 
+def put_back(monkeypatch, *functions):
+    """Give functions of FLARE their own code for one test, whoever has replaced them in this process."""
+    for owner, name in functions:
+        present = getattr(owner, name)
+        own = getattr(present, REPLACES, present)
+        static = isinstance(inspect.getattr_static(owner, name), staticmethod | classmethod)
+        monkeypatch.setattr(owner, name, staticmethod(own) if static else own)
+
+
 class Place:
-    """The little that our components ask of FLARE's context, engine and workspace."""
+    """The parts of FLARE's context, engine and workspace that our components use."""
 
     def __init__(self, workspace: Path, name: str, *, simulator: bool = True, sites=SITES):
         self.workspace, self.name, self.simulator, self.sites = workspace, name, simulator, sites
@@ -66,7 +77,7 @@ class Place:
 
 
 class ByHand(FederationController):
-    """A controller whose tasks executors answer at once, or a test's ``answer(controller, site, task)``."""
+    """A controller whose tasks are answered at once by executors, or by ``answer(controller, site, task)``."""
 
     def __init__(self, workspace: Path, answer=None, **settings):
         super().__init__(**settings)
@@ -107,20 +118,20 @@ class ByHand(FederationController):
 
 
 def run_here(job, workspace, *, sites=SITES, **variables):
-    """Run a job folder in this process, without FLARE's network; return what an ended `Simulator` has."""
-    said = []
+    """Run a job folder in this process, without FLARE's network; return the attributes of an ended `Simulator`."""
+    messages = []
     with pytest.MonkeyPatch.context() as patch:
         for name in ("SURGFL_SITE_CONFIG", "SURGFL_STATE", "SURGFL_RESUME"):
             patch.delenv(name, raising=False)
         for name, value in variables.items():
             patch.setenv(name, value)
-        patch.setattr(LogConsole, "say", lambda self, text: said.append(text))
-        patch.setattr(final_message, "say", lambda text, first: said.append(text))
+        patch.setattr(LogConsole, "say", lambda self, text: messages.append(text))
+        patch.setattr(final_message, "say", lambda text, first: messages.append(text))
         (workflow,) = json.loads((job / SERVER).read_text())["workflows"]
         assert workflow["path"] == f"{FederationController.__module__}.{FederationController.__name__}"
         controller = ByHand(workspace, **workflow["args"]).start(sites=sites)
     run = (workspace.with_name(f"{workspace.name}-state") / job.name / "latest").resolve()
-    return SimpleNamespace(panics=controller.panics, output="\n".join(said), last_line=said[-1], run=run)
+    return SimpleNamespace(panics=controller.panics, output="\n".join(messages), last_line=messages[-1], run=run)
 
 
 def copied(shareable):
@@ -129,8 +140,8 @@ def copied(shareable):
 
 
 @pytest.fixture
-def said(monkeypatch):
-    """Return the list of last words that were said."""
+def messages(monkeypatch):
+    """Return the list of final messages."""
     words: list[str] = []
     monkeypatch.setattr(final_message, "say", lambda text, first: words.append(text))
     return words
@@ -146,8 +157,8 @@ def workspace(tmp_path, scenes, monkeypatch):  # noqa: F811
 
 
 @pytest.fixture
-def by_hand(workspace, said, job_on_toy):  # noqa: F811
-    """Return a function that makes a controller, of the toy's network where the method takes it."""
+def by_hand(workspace, messages, job_on_toy):  # noqa: F811
+    """Return a function that makes a controller, with the toy's network if the method permits it."""
 
     def make(method="fedavg", *, answer=None, **changes):
         job = job_on_toy(method, **{"rounds": 1, **changes})

@@ -25,7 +25,7 @@ SERVER, CLIENT = (f"app/config/config_fed_{side}.json" for side in ("server", "c
 
 
 def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 120.0, **arguments) -> Path:
-    """Copy a job, made small; ``arguments`` are further arguments of its method."""
+    """Write a small copy of a job; ``arguments`` are further arguments of its method."""
     job = Path(shutil.copytree(JOBS / name, folder / name))
 
     def shrink(config: dict) -> None:
@@ -50,10 +50,9 @@ def edit(path: Path, change: Callable[[dict], None]) -> None:
 
 
 class Simulator:
-    """One launch, in a process group of its own; leaving the context ends all that is left of it.
+    """One launch, in a separate process group; leaving the context kills its remaining processes.
 
-    Its processes import the library from ``root``. Afterwards `output` and `run`, the run's state folder, stay what
-    they were, whatever is launched next.
+    Its processes import the library from ``root``. Later launches do not change `output` and `run`, the state folder.
     """
 
     def __init__(
@@ -70,13 +69,13 @@ class Simulator:
         self.state = workspace.with_name(f"{workspace.name}-state") / job.name
         self._log = log or workspace.with_name(f"{workspace.name}.log")
         self._output = ""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
-        path = os.pathsep.join(filter(None, [str(root), str(ROOT), kept.get("PYTHONPATH", "")]))
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
+        path = os.pathsep.join(filter(None, [str(root), str(ROOT), inherited.get("PYTHONPATH", "")]))
         command = [python, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
         with open(self._log, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 command, cwd=root, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                env={**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},
+                env={**inherited, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},
             )  # fmt: skip
         self._began = time.time_ns()
 
@@ -96,7 +95,7 @@ class Simulator:
         return self.output.strip().splitlines()[-1]
 
     def wait(self, seconds: float = 480.0) -> int:
-        """Return the exit code; a launch that takes longer is killed and fails the test."""
+        """Return the exit code; kill a launch that takes longer, and fail the test."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -104,7 +103,7 @@ class Simulator:
             raise AssertionError(f"no end after {seconds:g} s:\n{self.output[-4000:]}") from None
 
     def kill(self) -> None:
-        """Kill every process of this launch at once, workers included (they have sessions of their own)."""
+        """Kill every process of this launch at once, including workers, which have their own sessions."""
         try:
             children = psutil.Process(self._process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -118,7 +117,7 @@ class Simulator:
         psutil.wait_procs(children, timeout=10)
 
     def wait_for_words(self, words: str, seconds: float = 480.0) -> None:
-        """Wait until this launch has printed some words."""
+        """Wait until this launch has printed these words."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self._process.poll() is None:
             if words in self.output:

@@ -1,4 +1,4 @@
-"""What an administrator reads of FLARE's descriptions, records and errors; evidence/production has a server."""
+"""FLARE's job descriptions, log records and errors, as an administrator sees them."""
 
 import json
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ STATES = {
 
 
 @pytest.mark.parametrize(("status", "state"), STATES.items())
-def test_flares_words_become_plain_ones(status, state):
+def test_flares_states_are_translated(status, state):
     assert listed(meta(status), system("0f1e")).state == state
 
 
@@ -39,17 +39,17 @@ def test_a_job_that_began_before_the_server_did_is_lost_unless_a_process_runs_it
     assert listed(earlier, system("0f1e")).state == "running"
     assert listed(earlier, system(begun=BEGUN - 2)).state == "running", "it is ending"
     assert listed(meta("FINISHED:COMPLETED", "2027-01-15T07:59:59+00:00"), system()).state == "finished"
-    # one that was dispatched and never began counts from its submission
+    # a dispatched job that never began counts from its submission
     dispatched = meta("DISPATCHED", "", submit_time_iso="2027-01-15T07:59:59.5+00:00")
-    found = listed(dispatched, system())
-    assert (found.state, found.submitted) == ("lost", "2027-01-15 07:59:59")
+    job = listed(dispatched, system())
+    assert (job.state, job.submitted) == ("lost", "2027-01-15 07:59:59")
 
 
 def record(text, name=console.__name__):
     return json.dumps({"fullName": name, "message": text}) + "\n"
 
 
-def test_lines_are_those_of_the_controllers_console_alone():
+def test_only_lines_of_the_controllers_console_are_returned():
     log = record("round 1/2  a") + record("FAILED: not ours", "nvflare.private") + record("one\ntwo")
     assert lines_of(log + '["a list"]\n{"fullName": "cut o') == ["round 1/2  a", "one", "two"]
 
@@ -61,16 +61,15 @@ def test_lines_are_those_of_the_controllers_console_alone():
         (api_spec.AuthenticationError("bad\n cert"), "anna may not submit a job: bad cert; the kit"),
         (api_spec.NoConnection("x"), "the server at h:1 cannot be reached"),
         (ConnectionRefusedError("x"), "the server at h:1 cannot be reached"),
-        (api_spec.SessionExpired("idle"), "the session has ended (idle); give the command again"),
-        (api_spec.JobNotFound("x"), "there is no job 0f1e"),
+        (api_spec.SessionExpired("idle"), "the session has ended (idle); repeat the command"),
+        (api_spec.JobNotFound("x"), "there is no job 0f1e"), (AssertionError("kit"), "FLARE refuses: kit"),
         (api_spec.InternalError("several\nlines"), "FLARE refuses: several lines"),
-        (AssertionError("startup kit"), "FLARE refuses: startup kit"),
     ],
-)
-def test_whatever_flare_raises_is_one_sentence(error, words):
-    with pytest.raises(AdminError) as found, explain_errors("anna may not submit a job", "0f1e", where="h:1"):
+)  # fmt: skip
+def test_every_exception_of_flare_becomes_one_sentence(error, words):
+    with pytest.raises(AdminError) as refusal, explain_errors("anna may not submit a job", "0f1e", address="h:1"):
         raise error
-    assert str(found.value).startswith(words) and "\n" not in str(found.value)
+    assert str(refusal.value).startswith(words) and "\n" not in str(refusal.value)
 
 
 def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path):
@@ -79,7 +78,7 @@ def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path)
     with pytest.raises(ValueError, match="is no startup kit"), connect(tmp_path):
         pass
     (tmp_path / "startup" / "fed_client.json").write_text("{}")
-    with pytest.raises(ValueError, match="is the kit of a site; --admin names an administrator's"), connect(tmp_path):
+    with pytest.raises(ValueError, match="kit of a site; --admin needs an administrator's kit"), connect(tmp_path):
         pass
 
 
@@ -91,34 +90,32 @@ def kit(tmp_path, monkeypatch):
         (folder / part).mkdir(parents=True)
     described = {"admin": {"username": "anna@example.org", "host": "h", "port": 1}}
     (folder / "startup" / "fed_admin.json").write_text(json.dumps(described))
-    monkeypatch.setattr(admin, "why_outside", lambda kit: "")
-    monkeypatch.setattr(admin, "why_anothers", lambda kit, name: "")
+    monkeypatch.setattr(admin.certificates, "why_outside", lambda kit: "")
+    monkeypatch.setattr(admin.certificates, "owner_problem", lambda kit, name: "")
     return folder
 
 
-def test_the_session_is_closed_whatever_happens(kit, monkeypatch):
-    closed = []
-    session = SimpleNamespace(close=lambda: closed.append(True))
+def test_the_session_is_closed_after_an_error(kit, monkeypatch):
+    session = Mock()
     monkeypatch.setattr(admin, "new_secure_session", lambda *_, **__: session)
     with pytest.raises(KeyError), connect(kit) as administrator:
         assert administrator.name == "anna@example.org"
         raise KeyError("anything")
-    assert closed == [True]
+    session.close.assert_called_once()
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
-    [("the server shows another", "kit: the server shows another"), ("", "the server at h:1 cannot be reached")],
+    ("problem", "words"), [("another authority", "kit: another authority"), ("", "the server at h:1 cannot be reached")]
 )
-def test_a_server_that_is_not_reached_is_asked_for_its_certificate(kit, monkeypatch, found, words):
+def test_an_unreachable_servers_certificate_is_checked(kit, monkeypatch, problem, words):
     monkeypatch.setattr(admin, "new_secure_session", Mock(side_effect=api_spec.NoConnection("x")))
-    monkeypatch.setattr(admin, "why_refused", lambda kit, host, port: found)
+    monkeypatch.setattr(admin.certificates, "handshake_problem", lambda kit, host, port: problem)
     with pytest.raises(AdminError, match=words) as error, connect(kit):
         pass
     assert "\n" not in str(error.value)
 
 
-def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():
+def test_watching_a_job_prints_each_line_of_its_log_once():
     log = iter(["", record("one"), record("one") + record("two\nthree"), record("one") + record("two\nthree\nend")])
     states = iter(["SUBMITTED", "RUNNING", "RUNNING", "FINISHED:COMPLETED"])
     session = SimpleNamespace(
@@ -130,12 +127,12 @@ def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():
     assert lines == ["job 0f1e is waiting", "job 0f1e is running", "one", "two", "three", "end"]
 
 
-def test_why_a_job_failed_is_its_last_line_or_what_flare_notes_of_its_begin():
-    found = {"logs": {"server": record("FAILED: too few sites")}}
-    noted = meta("FINISHED:FAILED_TO_RUN", job_deploy_detail=["server: OK", "hospital-a: no right"])
-    session = SimpleNamespace(get_job_logs=lambda job, log_file_name: found, get_job_meta=lambda job: noted)
+def test_the_reason_of_a_failed_job_is_its_last_line_or_flares_record_of_its_start():
+    logs = {"logs": {"server": record("FAILED: too few sites")}}
+    described = meta("FINISHED:FAILED_TO_RUN", job_deploy_detail=["server: OK", "hospital-a: no right"])
+    session = SimpleNamespace(get_job_logs=lambda job, log_file_name: logs, get_job_meta=lambda job: described)
     assert Administrator(session, "anna").why("0f1e") == "too few sites"
-    found = {"logs": {}}
+    logs = {"logs": {}}
     assert Administrator(session, "anna").why("0f1e") == "hospital-a: no right"
-    noted = meta("FINISHED:CAN_NOT_SCHEDULE", schedule_history=["not enough sites: 0"])
+    described = meta("FINISHED:CAN_NOT_SCHEDULE", schedule_history=["not enough sites: 0"])
     assert Administrator(session, "anna").why("0f1e") == "not enough sites: 0"

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
-import torch
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask
 from nvflare.apis.fl_constant import ReturnCode
@@ -27,7 +27,7 @@ from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.flare import processes, wire
 from shared_components.flare.site_tasks import Exchange, read_reply
 from shared_components.flare.timeouts import Timeouts
-from tests.federation.conftest import fine_tune, make_job, play, rewritten  # noqa: F401 (a fixture)
+from tests.federation.conftest import fine_tune, make_job, play, rewritten, same  # noqa: F401 (a fixture)
 from tests.flare.conftest import SITES, ByHand
 
 
@@ -54,35 +54,31 @@ def fails(*_):
 
 
 @pytest.mark.pictures
-def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
+def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, messages):
     controller = by_hand("pfedsis").start()
     assert controller.panics == []
     folder = run_folder(workspace, "test-pfedsis")
     assert all((folder / f"site-{i}" / "model.safetensors").is_file() for i in (1, 2, 3))
     models, page = workspace / "models", workspace / "report" / "index.html"
     assert page.is_file()
-    assert said == [f"surgfl: test-pfedsis finished 1 round; models {models}, report {page}"]
+    assert messages == [f"surgfl: test-pfedsis finished 1 round; models {models}, report {page}"]
 
 
-def test_every_task_has_a_timeout_and_one_site(by_hand):
-    controller = by_hand(longest_wait_seconds=7.5).start()
-    assert [task.name for task in controller.sent] == ["enrol"] * 3 + ["round"] * 3 + ["finish"] * 3
-    assert all(7.5 < task.timeout < 30 for task in controller.sent)
-
-
-def test_nothing_that_was_sent_or_received_outlives_its_round(by_hand):
-    """FLARE's tasks refer to what was sent of them, and that refers back: reference counts alone free neither."""
+def test_every_task_has_a_timeout_and_one_site_and_no_message_outlives_its_round(by_hand):
+    """FLARE's tasks are reference cycles with their messages, which reference counts do not free."""
 
     def answer(controller, site, task):
         task.client_tasks.append(ClientTask(Client(site, ""), task))
         return controller.ask(site, task)
 
-    controller = by_hand(answer=answer).start()
-    assert controller.panics == [] and len(controller.sent) == 9
+    controller = by_hand(answer=answer, longest_wait_seconds=7.5).start()
+    assert controller.panics == []
+    assert [task.name for task in controller.sent] == ["enrol"] * 3 + ["round"] * 3 + ["finish"] * 3
+    assert all(7.5 < task.timeout < 30 for task in controller.sent)
     assert all(not task.client_tasks and task.data == Shareable() for task in controller.sent)
-    called = [cell.cell_contents for task in controller.sent for cell in task.result_received_cb.__closure__]
-    exchanges = [one for one in called if isinstance(one, Exchange)]
-    assert len(exchanges) == 9 and not any(one.replies for one in exchanges)
+    cells = [cell.cell_contents for task in controller.sent for cell in task.result_received_cb.__closure__]
+    exchanges = [cell for cell in cells if isinstance(cell, Exchange)]
+    assert len(exchanges) == 9 and not any(exchange.replies for exchange in exchanges)
 
 
 @pytest.mark.slow
@@ -98,25 +94,21 @@ def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
     resumed = by_hand(rounds=2).start()
     assert resumed.panics == [] and len(resumed.sent) == 9  # enrol, round 1, finish
     assert resumed.server.folder == controller.server.folder != straight.server.folder
-    want, found = (s.server.folder / "server/round-00001.safetensors" for s in (straight, resumed))
-    want, found = load_file(want), load_file(found)
-    assert want.keys() == found.keys() and all(torch.equal(want[name], found[name]) for name in want)
+    files = (run.server.folder / "server/round-00001.safetensors" for run in (straight, resumed))
+    assert same(*map(load_file, files))
 
 
-def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, said, caplog):
-    """The reason cannot be written into run.json then, which must not hide it."""
-
-    def full(*_):
-        raise NotWritten("run.json: could not be written (No space left on device)")
-
+def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, messages, caplog):
+    """The reason cannot be saved in run.json, and must still be reported."""
+    full = Mock(side_effect=NotWritten("run.json: could not be written (No space left on device)"))
     monkeypatch.setattr(server_side.ServerRunner, "_save", full)
     monkeypatch.setattr(server_side.ServerRunner, "note_failure", full)
     controller = by_hand().start()
     (panic,) = controller.panics
     assert panic == "run.json: could not be written (No space left on device)"
     assert "Traceback" not in caplog.text
-    assert said == [f"surgfl: job test-fedavg FAILED: {panic}"]
-    assert "the run's folder does not say why it ended: run.json: could not be written" in caplog.text
+    assert messages == [f"surgfl: job test-fedavg FAILED: {panic}"]
+    assert "the reason could not be saved in the run's folder: run.json: could not be written" in caplog.text
 
 
 def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch):
@@ -141,14 +133,14 @@ def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch)
         ({"bundle": "fedst", "network": {"indicator": 10**9}}, "numbers, and a server builds at most 2147483648"),
     ],
 )
-def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, change, words):
+def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, messages, change, words):
     controller = ByHand(workspace, **{**make_job("pfedsis").to_json(), **change}).start()
     assert controller.sent == [] and not workspace.with_name("ws-state").exists()
-    assert words in said[0] and said[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
-    assert controller.panics == [said[0].partition("FAILED: ")[2]]
+    assert words in messages[0] and messages[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
+    assert controller.panics == [messages[0].partition("FAILED: ")[2]]
 
 
-def test_refusals_of_all_sites_are_told_nothing_is_trained_and_an_earlier_run_is_kept(by_hand, said):
+def test_refusals_of_all_sites_are_reported_nothing_is_trained_and_an_earlier_run_is_kept(by_hand, messages):
     def answer(controller, site, task):
         reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
         reply.set_header(wire.ERROR, f"site {site}: /data/{site}/site.yaml: unknown key 'datset'")
@@ -158,14 +150,14 @@ def test_refusals_of_all_sites_are_told_nothing_is_trained_and_an_earlier_run_is
     before = {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
     refused = by_hand(answer=answer).start()
     assert {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()} == before
-    assert said[-1].endswith(
+    assert messages[-1].endswith(
         "site-1: /data/site-1/site.yaml: unknown key 'datset'; "
         "site-3: /data/site-3/site.yaml: unknown key 'datset'; no round was started"
     )
     assert refused.server.folder != earlier and not list(refused.server.folder.rglob("round-*.safetensors"))
 
 
-def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(by_hand, workspace, said):
+def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(by_hand, workspace, messages):
     signal = Signal()
     log = workspace / "site-3" / "error_log.txt"
     log.parent.mkdir(parents=True)
@@ -173,16 +165,16 @@ def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(b
 
     controller = by_hand(answer=but("enrol", "site-3", lambda *_: signal.trigger(True))).start(signal)
     reason = f"FLARE ended task 'enrol': site-3: no answer; {log} ends with: ConfigError: no such class"
-    assert controller.panics == [reason] and said == [f"surgfl: job test-fedavg FAILED: {reason}"]
+    assert controller.panics == [reason] and messages == [f"surgfl: job test-fedavg FAILED: {reason}"]
 
 
-def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspace, said):
+def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspace, messages):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     announced = but("round", "site-2", lambda *_: processes.announce(run_folder(workspace) / "site-2", gone.pid))
     controller = by_hand(answer=announced, longest_wait_seconds=600).start()
     assert "site-2: its process died" in controller.panics[0]
-    assert said[0].startswith("surgfl: job test-fedavg FAILED: round 1 has 2 valid updates and needs 3")
+    assert messages[0].startswith("surgfl: job test-fedavg FAILED: round 1 has 2 valid updates and needs 3")
     assert "error" in json.loads((run_folder(workspace) / "run.json").read_text())
 
 
@@ -234,22 +226,18 @@ def test_a_second_answer_is_not_used(by_hand, caplog):
     assert len([r for r in controller.server.records if r["kind"] == "site" and r["round"] == 0]) == 3
 
 
-def test_a_job_whose_sites_cannot_finish_fails(by_hand, said):
+def test_a_job_whose_sites_cannot_finish_fails(by_hand, messages):
     controller = by_hand(answer=but("finish", "site-1", fails)).start()
-    assert "all rounds are done, but not all sites have finished: site-1: FLARE reports" in said[0]
+    assert "all rounds are done, but not all sites have finished: site-1: FLARE reports" in messages[0]
     assert len(controller.panics) == 1
 
 
-def test_an_answer_that_is_none_becomes_a_reason():
-    assert "cannot be read" in read_reply(Shareable(), "round")
-
-
-def test_a_living_process_is_not_dead_and_an_unannounced_one_neither(tmp_path):
+def test_a_living_or_unannounced_process_is_not_dead(tmp_path):
     assert not processes.died(tmp_path)
     processes.announce(tmp_path, os.getpid())
     assert not processes.died(tmp_path)
-    processes.forget(tmp_path)
-    processes.forget(tmp_path)
+    for _ in range(2):
+        processes.forget(tmp_path)
     assert not (tmp_path / processes.FILE).exists()
 
 
@@ -290,15 +278,11 @@ def test_a_round_gives_only_the_drawn_sites_a_task_and_waits_for_nobody_else(by_
 
 
 def test_a_drawn_site_that_does_not_answer_is_missed_and_one_that_was_not_drawn_is_not(by_hand):
-    """Two of three are drawn, one is enough: the round ends with the grace time of the one that is absent."""
+    """Two of three are drawn, one is enough: the round ends with the grace time of the absent site."""
 
     def answer(controller, site, task):
-        if (
-            task.name == "round"
-            and site == sample_clients(SITES, 0, fraction=controller.server.job.client_fraction, seed=2022)[0]
-        ):
-            return None
-        return controller.ask(site, task)
+        drawn = sample_clients(SITES, 0, fraction=controller.server.job.client_fraction, seed=2022)
+        return None if task.name == "round" and site == drawn[0] else controller.ask(site, task)
 
     controller = by_hand(client_fraction=0.5, min_sites=1, grace_seconds=0.2, answer=answer).start()
     assert controller.panics == []
@@ -328,22 +312,22 @@ def test_a_server_that_trains_finds_its_own_site_yaml(
         monkeypatch.setenv("SURGFL_SITE_CONFIG", str(data))
     else:
         monkeypatch.delenv("SURGFL_SITE_CONFIG")
-    found = []
+    sites = []
 
     def noting(job, site, **options):
-        found.append(site)
+        sites.append(site)
         return set_up_site(job, site, **options)
 
     monkeypatch.setattr(training, "set_up_site", noting)
     controller = by_hand().start()
     assert controller.panics == []
-    assert {(site.name, site.path) for site in found} == {("server", server)}
+    assert {(site.name, site.path) for site in sites} == {("server", server)}
     record = controller.server.last_record
     assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
 
 
 def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
-    by_hand, workspace, scenes, trains_at_the_server, said
+    by_hand, workspace, scenes, trains_at_the_server, messages
 ):
     """The fixture's SURGFL_SITE_CONFIG has no server/site.yaml; it is not replaced by a rendered one."""
     controller = by_hand().start()
@@ -351,72 +335,54 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
         f"site server: there is no description of its data at {scenes[0].parent.parent / 'server.yaml'}; write one "
         "(docs/how-to/your-data.md) or name it in the environment variable SURGFL_SITE_CONFIG"
     ]
-    assert said[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
+    assert messages[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
 
 
 # ---- which answers count: the first of each site that was asked, in time
 
 
-@pytest.fixture
 def exchange():
     return Exchange(["a", "b", "c"], Timeouts(started=100.0, needed=2, grace=5.0, longest=60.0))
 
 
-def test_only_a_sites_first_answer_counts(exchange):
-    first, second = Message({"n": 1}), Message({"n": 2})
-    assert exchange.reply("a", first) and not exchange.reply("a", second)
-    assert not exchange.fail("a", "its task ended")
-    assert exchange.replies == {"a": first} and exchange.failures == {}
+def test_only_the_first_answer_of_a_site_with_a_task_counts_until_it_is_closed_and_replies_are_handed_over_once():
+    open_one, first = exchange(), Message({"n": 1})
+    assert open_one.reply("a", first) and not open_one.reply("a", Message({"n": 2}))
+    assert not open_one.fail("a", "its task ended") and not open_one.reply("d", Message({}))
+    assert (open_one.replies, open_one.failures, open_one.pending) == ({"a": first}, {}, ["b", "c"])
+    assert open_one.hand_over() == {"a": first}
+    assert open_one.replies == {} and open_one.pending == ["b", "c"]
+    assert not open_one.reply("a", Message({})), "it has answered, whoever keeps the answer"
+    open_one.close("it was too slow")
+    assert not open_one.reply("b", Message({}))
+    assert open_one.replies == {} and set(open_one.failures) == {"b", "c"} == set(open_one.late)
 
 
-def test_an_answer_of_a_site_that_was_not_asked_or_was_given_up_does_not_count(exchange):
-    assert not exchange.reply("d", Message({}))
-    assert exchange.replies == {} and exchange.pending == ["a", "b", "c"]
-    exchange.close("it was too slow")
-    assert not exchange.reply("a", Message({}))
-    assert exchange.replies == {} and set(exchange.failures) == {"a", "b", "c"} == set(exchange.late)
+def test_the_grace_time_starts_with_the_last_needed_reply():
+    waiting = exchange()
+    waiting.reply("a", Message({}))
+    waiting.useful = 1
+    waiting.expire(130.0)
+    waiting.reply("c", Message({}))
+    waiting.expire(135.0)  # the controller has not read it yet
+    waiting.useful = 2
+    waiting.expire(140.0)
+    waiting.expire(145.0)
+    assert waiting.pending == ["b"]
+    waiting.expire(145.1)
+    assert waiting.pending == [] and "grace_seconds" in waiting.failures["b"]
 
 
-def test_the_grace_time_starts_with_the_last_reply_that_was_needed(exchange):
-    exchange.reply("a", Message({}))
-    exchange.useful = 1
-    exchange.expire(130.0)
-    exchange.reply("c", Message({}))
-    exchange.expire(135.0)  # it has not been looked at yet
-    exchange.useful = 2
-    exchange.expire(140.0)
-    exchange.expire(145.0)
-    assert exchange.pending == ["b"]
-    exchange.expire(145.1)
-    assert exchange.pending == [] and "grace_seconds" in exchange.failures["b"]
-
-
-def test_refusals_are_not_the_answers_that_the_grace_time_waits_for(exchange):
-    exchange.fail("a", "no data")
-    exchange.fail("b", "no data")
-    exchange.expire(110.0)
-    exchange.expire(120.0)
-    assert exchange.pending == ["c"]
-
-
-def test_nobody_is_waited_for_longer_than_the_longest_wait(exchange):
-    exchange.expire(160.0)
-    assert exchange.pending == ["a", "b", "c"]
-    exchange.expire(160.1)
-    assert exchange.pending == []
-    assert exchange.failures["c"] == "it did not answer within 60 s (longest_wait_seconds)"
-
-
-def test_reasons_name_each_site_once(exchange):
-    exchange.fail("b", "site b: /x/site.yaml: unknown key 'datset'")
-    exchange.fail("a", "its process died")
-    reasons = Answers(exchange.replies, exchange.failures).reasons()
-    assert reasons == "a: its process died; b: /x/site.yaml: unknown key 'datset'"
-
-
-def test_replies_are_handed_over_once_and_not_kept(exchange):
-    reply = Message({})
-    exchange.reply("a", reply)
-    assert exchange.hand_over() == {"a": reply}
-    assert exchange.replies == {} and exchange.pending == ["b", "c"]
-    assert not exchange.reply("a", Message({})), "it has answered, whoever holds the answer"
+def test_refusals_do_not_start_the_grace_time_and_nobody_is_waited_for_longer_than_the_longest_wait():
+    waiting = exchange()
+    waiting.fail("b", "site b: /x/site.yaml: unknown key 'datset'")
+    waiting.fail("a", "its process died")
+    for seconds in (110.0, 120.0, 160.0):
+        waiting.expire(seconds)
+        assert waiting.pending == ["c"]
+    waiting.expire(160.1)
+    assert waiting.pending == []
+    assert Answers(waiting.replies, waiting.failures).reasons() == (
+        "a: its process died; b: /x/site.yaml: unknown key 'datset'; "
+        "c: it did not answer within 60 s (longest_wait_seconds)"
+    )

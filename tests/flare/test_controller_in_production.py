@@ -1,4 +1,4 @@
-"""The controller of a deployment: lost sites, what a submission resumes, and the result in the job's folder."""
+"""The controller of a deployment: lost sites, resumed runs, and the result in the job's folder."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.flare.conftest import SITES, ByHand, Place, copied
 from tests.flare.test_controller import aggregations, but, fails
 
 
-def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
+def test_a_lost_site_is_rejected_by_name_and_the_round_continues_without_it(by_hand):
     died = "its process of the job died"
     answer = but("round", "site-2", lambda controller, *_: controller._lost.update({"site-2": died}))
     controller = by_hand(answer=answer, rounds=2, min_sites=2, longest_wait_seconds=60.0).start()
@@ -24,17 +24,17 @@ def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
     assert controller.given.count(("round", "site-2")) == 1, "a lost site is asked again"
 
 
-NOT_GIVEN = "it did not take the job: no space left"
+NOT_GIVEN = "it did not accept the job: no space left"
 
 
 def give_out(controller, *, without):
-    """Let a controller find that FLARE, which hides such sites from it, could not give them the job."""
+    """Start a controller although FLARE could not give some sites the job; FLARE hides such sites."""
     controller._lost |= dict.fromkeys(without, NOT_GIVEN)
     return controller.start(sites=[site for site in SITES if site not in without])
 
 
-@pytest.mark.parametrize("site", ["site-1", "site-2"], ids=["who would give the first weights", "another"])
-def test_a_site_that_did_not_take_the_job_is_left_out_by_name(by_hand, site):
+@pytest.mark.parametrize("site", ["site-1", "site-2"], ids=["with the initial weights", "another"])
+def test_a_site_that_did_not_accept_the_job_is_left_out_by_name(by_hand, site):
     controller = give_out(by_hand(min_sites=2), without=[site])
     assert not controller.panics and not any(asked == site for _, asked in controller.given)
     described = json.loads((controller.server.folder / "run.json").read_text())
@@ -42,7 +42,7 @@ def test_a_site_that_did_not_take_the_job_is_left_out_by_name(by_hand, site):
     assert described["sites"] == [one for one in SITES if one != site]
 
 
-def test_a_site_of_which_flare_learns_late_that_it_cannot_begin_is_left_out(by_hand, workspace, monkeypatch):
+def test_a_site_that_reports_late_that_it_cannot_begin_is_left_out(by_hand, workspace, monkeypatch):
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     place = Place(workspace, "server", simulator=False)
     folder = workspace / "server" / place.get_job_id()
@@ -55,7 +55,7 @@ def test_a_site_of_which_flare_learns_late_that_it_cannot_begin_is_left_out(by_h
     assert controller.server.left_out == {"site-2": f"site-2: {NOT_GIVEN}"}
 
 
-def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it_and_so_does_a_resume(by_hand, monkeypatch):
+def test_a_job_that_needs_all_sites_ends_without_one_of_them_and_so_does_its_resume(by_hand, monkeypatch):
     assert give_out(by_hand(), without=["site-2"]).panics == [f"site-2: {NOT_GIVEN}; no round was started"]
     assert not by_hand(min_sites=2).start().panics
     monkeypatch.setenv("SURGFL_RESUME", "1")
@@ -64,8 +64,8 @@ def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it_and_so_do
 
 
 @pytest.mark.pictures
-def test_outside_a_simulator_the_end_by_flare_is_a_stop_and_blames_nobody_who_was_at_work(
-    by_hand, workspace, monkeypatch, said, caplog
+def test_in_production_an_end_by_flare_is_a_stop_and_blames_no_working_site(
+    by_hand, workspace, monkeypatch, messages, caplog
 ):
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     signal = Signal()
@@ -77,22 +77,12 @@ def test_outside_a_simulator_the_end_by_flare_is_a_stop_and_blames_nobody_who_wa
         "FLARE ended the job in round 1/1: an administrator stopped it, or the server ends; no site had failed; "
         "still at work: site-3"
     )
-    assert said == [f"surgfl: job test-fedavg STOPPED: {reason}"]
+    assert messages == [f"surgfl: job test-fedavg STOPPED: {reason}"]
     assert f"STOPPED: {reason}" in caplog.messages and "FAILED" not in caplog.text
     run = controller.server.folder
     described = json.loads((run / "run.json").read_text())
     assert described["stopped"] == reason and "error" not in described
     assert read_run(run).status == "stopped" and "This run was stopped after" in (run / "report/index.html").read_text()
-
-
-@pytest.mark.pictures
-def test_what_an_administrator_watches_names_the_run_and_no_folder_of_the_server(hospital, caplog):
-    with caplog.at_level("INFO", console.__name__):
-        controller = hospital().start()
-    assert not controller.panics
-    lines = "".join(record.getMessage() for record in caplog.records if record.name == console.__name__)
-    assert f"run {controller.server.folder.name}" in lines and "finished" in lines
-    assert str(controller.workspace) not in lines
 
 
 class Hospital(ByHand):
@@ -109,7 +99,7 @@ class Hospital(ByHand):
 
 
 @pytest.fixture
-def hospital(workspace, said, job_on_toy):
+def hospital(workspace, messages, job_on_toy):
     """Return a function that makes a controller of a deployment, whose parties each have a startup kit."""
 
     def make(**changes):
@@ -121,7 +111,7 @@ def hospital(workspace, said, job_on_toy):
 
 
 @pytest.mark.slow
-def test_in_production_the_submission_says_what_to_resume_and_the_environment_does_not(hospital, monkeypatch):
+def test_in_production_the_submission_chooses_the_resumed_run_and_the_environment_does_not(hospital, monkeypatch):
     monkeypatch.setenv("SURGFL_RESUME", "1")
     first = hospital().start()
     assert not first.panics
@@ -136,7 +126,7 @@ def test_in_production_the_submission_says_what_to_resume_and_the_environment_do
 
 
 @pytest.mark.parametrize("resume", ["latest", "20200101-000000", "nobody", True, 1, "", None, ["latest"]])
-def test_a_run_that_is_not_there_or_not_named_is_not_begun_anew(hospital, resume):
+def test_no_new_run_begins_if_the_run_to_resume_is_missing_or_not_named(hospital, resume):
     controller = hospital().start(resume)
     (reason,) = controller.panics
     named = isinstance(resume, str) and resume
@@ -145,18 +135,22 @@ def test_a_run_that_is_not_there_or_not_named_is_not_begun_anew(hospital, resume
 
 
 @pytest.mark.pictures
-def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_alone(hospital):
-    controller = hospital().start()
+def test_the_result_has_only_the_report_and_the_model_for_unseen_sites_and_the_log_names_no_folder(hospital, caplog):
+    with caplog.at_level("INFO", console.__name__):
+        controller = hospital().start()
+    assert not controller.panics
+    lines = "".join(record.getMessage() for record in caplog.records if record.name == console.__name__)
+    run = controller.server.folder
+    assert f"run {run.name}" in lines and "finished" in lines and str(controller.workspace) not in lines
     result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
     files = {str(path.relative_to(result)) for path in result.rglob("*") if path.is_file()}
     assert files == {"report/index.html", "run.json", "rounds.jsonl", "models/server/model.safetensors"}
     assert [path.name for path in result.parent.iterdir()] == ["surgfl_result"]
-    run = controller.server.folder
     assert (result / "rounds.jsonl").read_bytes() == (run / "server" / "rounds.jsonl").read_bytes()
 
 
 @pytest.mark.pictures
-def test_a_failed_job_leaves_a_report_that_says_why(hospital):
+def test_a_failed_job_leaves_a_report_with_the_reason(hospital):
     controller = hospital(answer=but("round", "site-1", fails)).start()
     assert len(controller.panics) == 1
     result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"

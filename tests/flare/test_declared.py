@@ -1,4 +1,4 @@
-"""What may leave a site: what the server's job and the site's own description allow, and nothing else."""
+"""A reply may contain only the data that the server's job and the site's own description permit."""
 
 import dataclasses
 import re
@@ -28,9 +28,8 @@ def site(scenes):
     return dataclasses.replace(load_site(scenes[0], name="site-1"), publish=())
 
 
-def asked(task="round", job=None, **header):
-    job = job or make_job("fedavg")
-    return Request(task, job, "a-run", **{"round": 1, "place": Place(0, 3, 0, 3), **header})
+def asked(task="round", job=None):
+    return Request(task, job or make_job("fedavg"), "a-run", round=1, place=Place(0, 3, 0, 3))
 
 
 def network_of(job: Job, channels=4):
@@ -62,21 +61,18 @@ SINGLE = {"network": {"temporal": False, "text": "none"}, "tasks": {"segmentatio
 @pytest.mark.parametrize(
     "method, changes",
     [
-        ("fedavg", {}),
-        ("pfedsis", {}),
-        ("pfedsis", {"arguments": LOCAL_DECODER}),
-        ("fedavg", {"bundle": "fedst", **SINGLE}),
-        ("fedavg", {"bundle": "fedst"}),
+        ("fedavg", {}), ("pfedsis", {}), ("pfedsis", {"arguments": LOCAL_DECODER}),
+        ("fedavg", {"bundle": "fedst", **SINGLE}), ("fedavg", {"bundle": "fedst"}),
         ("fedst", {"bundle": "fedst", "network": {"text": "prompt"}}),
         ("pfedsis", {"bundle": "pvt_fpn", "network": {"appearance_head": True}, "arguments": LOCAL_DECODER}),
     ],
-)
+)  # fmt: skip
 def test_honest_updates_pass_whatever_network_is_chosen(method, changes, site):
     job = make_job(method, **changes)
     check_reply(honest(job), asked(job=job), site)
 
 
-def test_the_sites_own_description_says_how_many_channels_leave(site):
+def test_the_sites_own_description_determines_the_number_of_channels(site):
     depth = dataclasses.replace(site, task="depth")
     check_reply(honest(make_job("fedavg"), channels=1), asked(), depth)
     refused(honest(make_job("fedavg"), channels=4), asked(), depth, "head_global.* is not declared")
@@ -100,8 +96,8 @@ def test_a_fixed_piece_is_blocked(site):
     job = make_job("fedavg", training={"fixed": ["encoder"]})
     message = honest(make_job("fedavg"))
     refused(message, asked(job=job), site, "piece encoder.* is not declared")
-    kept = {name: value for name, value in message.pieces.items() if not name.startswith("encoder")}
-    check_reply(Message(message.header, kept), asked(job=job), site)
+    trained = {name: value for name, value in message.pieces.items() if not name.startswith("encoder")}
+    check_reply(Message(message.header, trained), asked(job=job), site)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +107,7 @@ def test_a_fixed_piece_is_blocked(site):
         (HEAD, [1.0, 2.0, 3.0, 4.0]),
     ],
 )  # fmt: skip
-def test_undeclared_names_other_shapes_and_what_is_no_tensor_are_blocked(site, name, value):
+def test_undeclared_names_other_shapes_and_other_types_are_blocked(site, name, value):
     message = honest(make_job("fedavg"))
     message.pieces[name] = value
     refused(message, asked(), site, f"piece {name} .*(not declared|no tensor)")
@@ -122,7 +118,7 @@ def test_a_group_that_the_method_does_not_declare_is_blocked(site, group):
     message = honest(make_job("fedavg"))
     message.groups[group] = {HEAD: torch.zeros(4)}
     open_site = dataclasses.replace(site, publish=("model",))
-    refused(message, asked(), open_site, f"{group} is nothing that fedavg declares for 'round'")
+    refused(message, asked(), open_site, f"fedavg does not declare tensor group {group} for task 'round'")
 
 
 def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces(site):
@@ -134,33 +130,29 @@ def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces(site):
     refused(message, asked(job=job), site, "is no tensor but str")
 
 
-@pytest.mark.parametrize("task", ["enrol", "finish"])
-def test_an_extra_is_due_after_a_round_only(site, task):
+@pytest.mark.parametrize(
+    ("task", "words"), [("enrol", "pfedsis does not declare tensor group"), ("finish", "'finish' does not permit")]
+)
+def test_an_extra_leaves_only_after_a_round(site, task, words):
     job = make_job("pfedsis")
-    message = Message({"round": 1}, {}, honest(job).groups)
-    refused(message, asked(task, job), site, "sensitivity is nothing that")
+    refused(Message({"round": 1}, {}, honest(job).groups), asked(task, job), site, f"{words} sensitivity")
 
 
 @pytest.mark.full_width
-def test_what_leaves_is_of_the_network_that_the_servers_job_chooses(site):
-    """A reply with more than that network has, or of other shapes, does not leave."""
+def test_a_reply_must_match_the_network_of_the_servers_job(site):
     single, clips = make_job("fedavg", bundle="fedst", **SINGLE), make_job("fedavg", bundle="fedst")
     refused(honest(clips), asked(job=single), site, "piece (temporal|selection|indicator).* is not declared")
-    check_reply(honest(single), asked(job=clips), site)  # pieces of it: what is missing, the server refuses
+    check_reply(honest(single), asked(job=clips), site)  # the server refuses missing pieces
     smaller = make_job("fedavg", bundle="fedst", network={"expansion": 1})
     refused(honest(clips), asked(job=smaller), site, r"piece temporal.16.fc1.weight \(320, 160\) is not declared")
 
 
 @pytest.mark.parametrize(
     "network, words",
-    [
-        ({"_target_": "os.system"}, "'_target_', which names code"),
-        ({"text": "$exit()"}, "text is the expression"),
-        ({"temporal": 0}, "temporal is 0; it is true or false"),
-    ],
-)
-def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
-    """A job with code cannot be built; other settings are refused where the payload follows from them."""
+    [({"_target_": "os.system"}, "'_target_', which names code"), ({"text": "$exit()"}, "text is the expression"),
+     ({"temporal": 0}, "temporal is 0; it is true or false")],
+)  # fmt: skip
+def test_nothing_leaves_for_an_invalid_job(site, network, words):
     values = make_job("fedavg", bundle="fedst").to_json() | {"network": network}
     with pytest.raises(ValueError, match=words):
         check_reply(Message({"round": 1}), asked(job=Job.from_json(values)), site)
@@ -175,18 +167,16 @@ def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
         ("round", "round", 2),
         ("enrol", "card", {"kind": "segmentation", "outputs": ["Jane Doe"], "inputs": ["image"], "frames": 1}),
         ("enrol", "partition", [{"tensor": "Jane Doe", "role": "global"}]),
-        ("enrol", "prepared", "sentence"),
-        ("enrol", "sums_key", {"key": "a" * 64}),
-        ("finish", "final", {"site": "Jane Doe", **SCORES}),
-        ("finish", "final", SCORES),
+        ("enrol", "prepared", "sentence"), ("enrol", "sums_key", {"key": "a" * 64}),
+        ("finish", "final", {"site": "Jane Doe", **SCORES}), ("finish", "final", SCORES),
     ],
-)
-def test_well_formed_values_are_those_of_the_job_at_this_site(site, task, key, value):
+)  # fmt: skip
+def test_well_formed_values_must_belong_to_the_job_at_this_site(site, task, key, value):
     """Their forms are in tests/federation/test_hostile_messages.py."""
-    refused(Message({key: value}), asked(task), site, f"its {key} is not that of this job at this site: ")
+    refused(Message({key: value}), asked(task), site, f"its {key} does not belong to this job at this site: ")
 
 
-def test_a_profile_is_what_the_job_makes_of_the_site(site):
+def test_a_profile_that_follows_from_the_job_and_the_site_leaves(site):
     job = make_job("fedavg")
     due = expected_payload(job, site)
     profile = {
@@ -208,17 +198,17 @@ def test_a_profile_item_leaves_only_if_site_yaml_publishes_it_and_the_method_ask
     check_reply(style, question, dataclasses.replace(site, publish=("style",)))
     for publish in ((), ("text",)):
         closed = dataclasses.replace(site, publish=publish)
-        refused(style, question, closed, "style is no item that .* publishes to pfedsis")
+        refused(style, question, closed, "does not publish item style to pfedsis")
     own = dataclasses.replace(site, publish=("style", "text"))
-    refused(style, asked("enrol"), own, "style is no item")
-    refused(Message({"items": {"text": "porcine"}}), question, own, "text is no item")
+    refused(style, asked("enrol"), own, "does not publish item style")
+    refused(Message({"items": {"text": "porcine"}}), question, own, "does not publish item text")
 
 
 @pytest.mark.parametrize(("key", "name"), [("metrics", "scores"), ("loss", "loss"), ("memory_mb", "memory")])
-def test_what_site_yaml_withholds_does_not_leave(site, key, name):
+def test_withheld_values_do_not_leave(site, key, name):
     message = honest(make_job("fedavg"))
     check_reply(message, asked(), site)
-    refused(message, asked(), dataclasses.replace(site, withhold=(name,)), f"withholds '{name}', and it says {key}")
+    refused(message, asked(), dataclasses.replace(site, withhold=(name,)), f"withholds '{name}', but .* contains {key}")
     header = {other: value for other, value in message.header.items() if other != key}
     check_reply(dataclasses.replace(message, header=header), asked(), dataclasses.replace(site, withhold=(name,)))
 
@@ -237,19 +227,16 @@ def test_a_whole_model_leaves_at_the_finish_and_with_its_own_consent_only(site, 
     refused(message, asked("finish", job), closed, f"does not publish {group!r}")
     for task in ("enrol", "round"):
         early = Message({}, {}, message.groups)
-        refused(early, asked(task, job), open_site, f"{group} is nothing that fedper declares")
+        refused(early, asked(task, job), open_site, f"fedper does not declare tensor group {group}")
 
 
-@pytest.mark.parametrize("change", [{HEAD: torch.zeros(5)}, {"patient": torch.zeros(1)}, {HEAD: "a text"}])
-def test_a_model_of_another_shape_is_blocked(site, change):
+def test_at_the_finish_no_piece_leaves_and_no_model_of_another_shape(site):
     job = make_job("fedper")
-    message = Message({}, {}, {"model": {**network_of(job).state_dict(), **change}})
     open_site = dataclasses.replace(site, publish=("model",))
-    refused(message, asked("finish", job), open_site, "model .*(not declared|no tensor)")
-
-
-def test_no_piece_leaves_at_the_finish_and_nothing_for_a_task_that_does_not_exist(site):
-    refused(Message({}, honest(make_job("fedavg")).pieces), asked("finish"), site, "pieces is nothing")
+    for change in ({HEAD: torch.zeros(5)}, {"patient": torch.zeros(1)}, {HEAD: "a text"}):
+        message = Message({}, {}, {"model": {**network_of(job).state_dict(), **change}})
+        refused(message, asked("finish", job), open_site, "model .*(not declared|no tensor)")
+    refused(Message({}, honest(make_job("fedavg")).pieces), asked("finish"), site, "'finish' does not permit pieces")
     refused(honest(make_job("fedavg")), asked("evaluate"), site, "the answer to 'evaluate': unknown key")
 
 

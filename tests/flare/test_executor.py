@@ -1,4 +1,4 @@
-"""What a site answers, of bad input one sentence that names the site and the file or key; FLARE's serialiser."""
+"""A site's answers: for bad data one sentence with the site and the file; messages through FLARE's serialiser."""
 
 import json
 import pickle
@@ -32,7 +32,7 @@ from tests.flare.simulator import ROOT
 
 @pytest.fixture
 def data(tmp_path, scenes, monkeypatch):
-    """Return a copy of site-1's data, which a test may spoil."""
+    """Return a copy of site-1's data that a test may spoil."""
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path / "data"))
     monkeypatch.delenv("SURGFL_STATE", raising=False)
     shutil.copytree(scenes[0].parent, tmp_path / "data" / "site-1")
@@ -40,7 +40,7 @@ def data(tmp_path, scenes, monkeypatch):
 
 
 def begin(tmp_path):
-    """Return a server of site-1, its conversation and what it asks first."""
+    """Return a server of site-1, its conversation and its first request."""
     job = make_job("fedavg")
     server = ServerRunner(job, ["site-1"], open_run(job, tmp_path / "ws-state", resume=False))
     conversation = conduct(server)
@@ -48,14 +48,13 @@ def begin(tmp_path):
 
 
 def answer(tmp_path, ask, *, simulator=True, signal=None):
-    """Return the executor's answer to what is asked: a message, or the reason why there is none."""
+    """Return the executor's answer to a request: a message, or the reason why there is none."""
     place = Place(tmp_path / "ws", "site-1", simulator=simulator)
     task = copied(wire.to_shareable(ask.messages["site-1"]))
     return read_reply(copied(SiteExecutor().execute(ask.task, task, place, signal or Signal())), ask.task)
 
 
 def enrol(tmp_path, *, simulator=True):
-    """Return the executor's answer to an enrolment."""
     return answer(tmp_path, begin(tmp_path)[2], simulator=simulator)
 
 
@@ -66,10 +65,8 @@ def change_site(folder, **changes):
 
 
 def masks(folder):
-    """Return the masks of the first frame of each instrument's folder (EndoVis 2017 layout)."""
-    found = sorted((folder / "endovis2017").rglob("ground_truth/*/*.png"))
-    assert found
-    return found
+    """Return the masks of each instrument's folder (EndoVis 2017 layout)."""
+    return sorted((folder / "endovis2017").rglob("ground_truth/*/*.png"))
 
 
 def misspell(folder):
@@ -77,16 +74,17 @@ def misspell(folder):
     (folder / "site.yaml").write_text(text.replace("dataset:", "datset:"))
 
 
-def unknown_id(folder):
-    path = masks(folder)[0]
-    mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+def spoil_mask(change):
+    def spoil(folder):
+        path = str(masks(folder)[0])
+        cv2.imwrite(path, change(cv2.imread(path, cv2.IMREAD_UNCHANGED)))
+
+    return spoil
+
+
+def unknown_id(mask):
     mask[:4, :4] = 77
-    cv2.imwrite(str(path), mask)
-
-
-def other_size(folder):
-    path = masks(folder)[0]
-    cv2.imwrite(str(path), cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[:-2])
+    return mask
 
 
 def unreadable(folder):
@@ -96,18 +94,15 @@ def unreadable(folder):
 @pytest.mark.parametrize(
     "spoil, words",
     [
-        (misspell, "unknown key 'datset'"),
-        (lambda f: masks(f)[0].unlink(), "ground_truth"),
-        (unknown_id, "77"),
-        (other_size, "ground_truth"),
+        (misspell, "unknown key 'datset'"), (lambda f: masks(f)[0].unlink(), "ground_truth"),
+        (spoil_mask(unknown_id), "77"), (spoil_mask(lambda mask: mask[:-2]), "ground_truth"),
         (unreadable, "left_frames"),
         (lambda f: change_site(f, split={"train": ["instrument_dataset_99"]}), "instrument_dataset_99"),
         (lambda f: change_site(f, split={"validation": ["instrument_dataset_2"]}), "train"),
-        (lambda f: change_site(f, classes="party"), "party"),
-        (lambda f: change_site(f, root="nowhere"), "nowhere"),
+        (lambda f: change_site(f, classes="party"), "party"), (lambda f: change_site(f, root="nowhere"), "nowhere"),
         (lambda f: (f / "site.yaml").unlink(), "there is no description of its data"),
     ],
-)
+)  # fmt: skip
 def test_bad_data_are_refused_by_site_and_file_before_a_round(tmp_path, data, spoil, words):
     spoil(data)
     reason = enrol(tmp_path)
@@ -124,13 +119,13 @@ def test_a_missing_description_names_the_variable_too(tmp_path, data, monkeypatc
 def test_a_real_deployment_keeps_file_names_at_the_site(tmp_path, data, caplog):
     misspell(data)
     reason = enrol(tmp_path, simulator=False)
-    assert reason == "site site-1 refused; its own log says why"
+    assert reason == "site site-1 refused; the reason is in its own log"
     assert str(data) in caplog.text and "datset" in caplog.text
 
 
 @pytest.mark.parametrize("simulator", [True, False])
 def test_a_full_disk_is_one_sentence_in_the_sites_own_log(tmp_path, data, caplog, monkeypatch, simulator):
-    """Of the file and of what to do, without the libraries that were told so."""
+    """The sentence names the file and the remedy, and no library."""
 
     def full(self, path, **_):
         raise not_written(path, OSError(28, "No space left on device"))
@@ -142,7 +137,7 @@ def test_a_full_disk_is_one_sentence_in_the_sites_own_log(tmp_path, data, caplog
     (line,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert line.exc_info is None and line.getMessage().startswith(f"site site-1: {tmp_path}")
     assert "best.safetensors: could not be written (No space left on device); check the disk" in line.getMessage()
-    assert reason == (line.getMessage() if simulator else "site site-1 refused; its own log says why")
+    assert reason == (line.getMessage() if simulator else "site site-1 refused; the reason is in its own log")
 
 
 def test_a_good_site_enrols_and_its_process_is_announced_in_a_simulator_only(tmp_path, data):
@@ -166,7 +161,7 @@ def test_training_stops_when_the_task_is_ended(tmp_path, data):
 
 @pytest.fixture
 def held_run(tmp_path, data):
-    """Return what a server asks to enrol, and what releases the run that another process of this site works on."""
+    """Return the request of an enrolment, and a function that ends the other process of this site."""
     server, _, ask = begin(tmp_path)
     folder = tmp_path / "ws" / "site-1" / "surgfl" / "test-fedavg" / server.folder.name
     folder.mkdir(parents=True)
@@ -187,18 +182,17 @@ def test_a_site_waits_for_its_old_process_no_longer_than_the_task_lasts(tmp_path
     ended = Signal()
     Timer(0.5, ended.trigger, [True]).start()
     reason = answer(tmp_path, held_run[0], simulator=False, signal=ended)
-    assert reason == "site site-1 refused; its own log says why"
+    assert reason == "site site-1 refused; the reason is in its own log"
     assert "another process works on this run; wait for its end" in caplog.text
 
 
 @pytest.mark.slow
-def test_the_executor_imports_ahead_what_an_optimizer_will_import():
+def test_the_executor_imports_ahead_the_modules_of_an_optimizer():
     """Without it a task waits a second longer for its first training step."""
     code = (
         "import sys; from shared_components.flare.executor import _import_ahead; _import_ahead();"
         "before = set(sys.modules); import torch; from shared_components.core.optimizers import AdamW;"
-        "AdamW([torch.nn.Parameter(torch.zeros(1))]).step();"
-        "import shared_components.federation.site.runner;"
+        "AdamW([torch.nn.Parameter(torch.zeros(1))]).step(); import shared_components.federation.site.runner;"
         "print(len(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -234,29 +228,27 @@ HEADER = {"round": 3, "classes": ["background", "shaft"], "style": [[0.1, 0.2, 0
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
 def test_tensors_and_values_come_back_and_nothing_is_pickled(sent, dtype):
     rows = torch.arange(12).reshape(4, 3).to(dtype)[1:3]  # a view, as pieces are
-    found = sent(HEADER, {"q.weight[1:3]": rows}, {"sensitivity": {"b": torch.zeros(())}, "pieces": {"w": rows}})
-    assert found.header == HEADER and found.groups.keys() == {"sensitivity", "pieces"}
-    for tensor in (found.pieces["q.weight[1:3]"], found.groups["pieces"]["w"]):
+    received = sent(HEADER, {"q.weight[1:3]": rows}, {"sensitivity": {"b": torch.zeros(())}, "pieces": {"w": rows}})
+    assert received.header == HEADER and received.groups.keys() == {"sensitivity", "pieces"}
+    for tensor in (received.pieces["q.weight[1:3]"], received.groups["pieces"]["w"]):
         assert tensor.dtype == dtype and torch.equal(tensor, rows)
-    assert found.groups["sensitivity"]["b"].shape == ()
+    assert received.groups["sensitivity"]["b"].shape == ()
 
 
 def test_numbers_keep_every_bit_and_a_group_without_tensors_is_left_out(sent):
-    odd = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45, 0.1])
-    found = sent({}, {"w": odd}, {"sensitivity": {}})
-    assert found.pieces["w"].view(torch.int32).tolist() == odd.view(torch.int32).tolist() and found.groups == {}
+    special = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45, 0.1])
+    received = sent({}, {"w": special}, {"sensitivity": {}})
+    assert received.pieces["w"].view(torch.int32).tolist() == special.view(torch.int32).tolist()
+    assert received.groups == {}
     assert empty(sent({}, {}, {"sensitivity": {}}))
-
-
-def test_a_view_sends_its_own_rows_only(sent):
-    message = Message({}, {"w[0:10]": torch.zeros(1000, 100)[:10]})
-    assert len(fobs.dumps(wire.to_shareable(message))) < 2 * 10 * 100 * 4
+    view = Message({}, {"w[0:10]": torch.zeros(1000, 100)[:10]})
+    assert len(fobs.dumps(wire.to_shareable(view))) < 2 * 10 * 100 * 4, "a view sends only its own rows"
 
 
 def test_objects_of_other_jobs_and_tensors_under_an_unknown_name_are_refused():
-    odd = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)})
+    foreign = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)})
     with pytest.raises(ValueError, match="no message of this job"):
-        wire.from_wire(odd.to_shareable())
-    collection = DXO(DataKind.COLLECTION, data={"weights": odd}, meta={wire.HEADER: "{}"})
+        wire.from_wire(foreign.to_shareable())
+    collection = DXO(DataKind.COLLECTION, data={"weights": foreign}, meta={wire.HEADER: "{}"})
     with pytest.raises(ValueError, match="'weights', which is neither pieces nor a group"):
         wire.from_wire(collection.to_shareable())

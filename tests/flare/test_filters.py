@@ -1,4 +1,4 @@
-"""The filter inside FLARE's own client runner: when it notes a task, what it lets out, and that it fails closed."""
+"""The filter inside FLARE's own client runner: it records tasks, checks results, and fails closed."""
 
 import json
 from unittest.mock import Mock
@@ -19,6 +19,7 @@ from shared_components.federation.messages.parse import parse_request_header
 from shared_components.federation.site import runner as site_module
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import filters, wire
+from shared_components.flare.deployment import kits
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
 from shared_components.flare.outgoing_check import expected_payload
@@ -34,17 +35,17 @@ WAYS = ("job", "site", "both")
 def guards(way, root):
     """Return the filters of a job's config, of the site's privacy scope, or of both.
 
-    FLARE itself reads the privacy.json that the docstring gives.
+    FLARE itself reads the privacy.json that `surgfl secure-kit` writes.
     """
-    found = {"job": DeclaredPiecesOnly()} if way != "site" else {}
+    chosen = {"job": DeclaredPiecesOnly()} if way != "site" else {}
     if way != "job":
         for folder in ("local", "startup"):
             (root / folder).mkdir(parents=True, exist_ok=True)
-        (root / "local" / "privacy.json").write_text("{" + filters.__doc__.partition("{")[2])
+        (root / "local" / "privacy.json").write_text(json.dumps(kits._privacy(kits.Kit(root, "site"), {})[0]))
         policy = create_privacy_manager(Workspace(str(root), root.name), names_only=False)
         assert policy.is_policy_defined()
-        found["scope"] = policy.get_scope("")
-    return found
+        chosen["scope"] = policy.get_scope("")
+    return chosen
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +86,6 @@ def test_an_honest_reply_passes_unchanged(client):
 
 
 def test_a_reply_is_judged_by_the_job_that_the_server_sent(client, caplog):
-    """Before, a reply that said it was FedAvg's took FedPer's head out of the site."""
     message = honest(make_job("fedper"))
     message.pieces[HEAD] = torch.zeros(4)
     lie = {"job": make_job("fedavg").to_json(), "classes": ["background", "shaft", "wrist", "clasper"]}
@@ -98,7 +98,6 @@ def test_a_reply_is_judged_by_the_job_that_the_server_sent(client, caplog):
 
 
 def test_a_reply_is_judged_by_the_job_of_the_enrolment(client, caplog):
-    """Before, a round's message that said it was FedAvg's took FedPer's head out of the run of FedPer."""
     changed = make_job("fedper").to_json() | {"method": "fedavg"}
     reply = honest(make_job("fedavg"))
     assert HEAD in reply.pieces and HEAD not in honest(make_job("fedper")).pieces
@@ -109,10 +108,12 @@ def test_a_reply_is_judged_by_the_job_of_the_enrolment(client, caplog):
         assert f"the server's {name} message has another method than the site enrolled with" in caplog.text
 
 
-def test_nothing_leaves_a_run_without_an_enrolment(client, caplog):
+def test_nothing_leaves_without_an_enrolment_or_a_description_of_the_site(client, caplog, monkeypatch, tmp_path):
     made = client(honestly)
     assert made.give("round", task(run="another")).get_return_code() == BLOCKED
-    assert "has no enrolled.json" in caplog.text
+    assert "holds no enrolled.json" in caplog.text
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path))
+    assert made.give("round", task()).get_return_code() == BLOCKED
 
 
 def test_the_first_enrolment_that_leaves_is_kept_whatever_executor_answers_it(client, workspace, scenes):
@@ -127,8 +128,7 @@ def test_the_first_enrolment_that_leaves_is_kept_whatever_executor_answers_it(cl
     assert agreed_job(parse_request_header("round", header), workspace.with_name("ws-state"), site="site-1") == job
 
 
-def test_the_task_is_gone_when_results_are_filtered(client):
-    """Why the filter notes it: FLARE has taken it out of its context by then."""
+def test_flare_has_removed_the_task_from_its_context_when_results_are_filtered(client):
     seen = []
 
     class Looking(DeclaredPiecesOnly):
@@ -142,8 +142,7 @@ def test_the_task_is_gone_when_results_are_filtered(client):
     assert seen == [None]
 
 
-def test_what_the_executor_changes_in_the_task_changes_nothing(client):
-    """It has the very object that the filter has read, and FLARE's context."""
+def test_the_executors_changes_of_the_task_or_the_context_change_nothing(client):
     message = honest(make_job("fedper"))
     message.pieces[HEAD] = torch.zeros(4)
 
@@ -155,8 +154,7 @@ def test_what_the_executor_changes_in_the_task_changes_nothing(client):
     assert client(answer).give("round", task(make_job("fedper"))).get_return_code() == BLOCKED
 
 
-def test_only_what_was_checked_leaves(client):
-    """Beside the message a FLARE result can carry any key, header and note."""
+def test_only_the_checked_message_leaves_a_result_with_other_keys_headers_and_notes(client):
 
     def answer(*_):
         dxo = from_shareable(honestly())
@@ -177,7 +175,7 @@ def test_only_what_was_checked_leaves(client):
     assert json.loads(dxo.meta[wire.HEADER]) == honest(make_job("fedavg")).header
 
 
-def test_of_a_refusal_the_sentence_alone_leaves(client):
+def test_only_the_sentence_of_a_refusal_leaves(client):
     def answer(*_):
         refusal = wire.to_shareable(honest(make_job("fedper")))
         refusal.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
@@ -206,32 +204,27 @@ def test_a_task_has_one_answer_and_is_forgotten_with_its_context(workspace):
         lone.process(honestly(), fl_ctx)
 
 
-def test_a_task_that_cannot_be_read_is_not_answered_with_an_earlier_ones_leave(client, caplog):
-    """The context is used again, as by a client of another version of FLARE."""
+def test_an_unreadable_task_in_a_reused_context_has_no_permission_of_the_earlier_task(client):
     made = client(honestly)
     with made.manager.new_context() as fl_ctx:
         assert made.again("round", task(), fl_ctx).get_return_code() == ReturnCode.OK
-        odd = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)}).to_shareable()
-        sent = made.again("round", odd, fl_ctx)
+        foreign = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)}).to_shareable()
+        sent = made.again("round", foreign, fl_ctx)
     assert sent.get_return_code() in (BLOCKED, ReturnCode.TASK_DATA_FILTER_ERROR) and "DXO" not in sent
 
 
-@pytest.mark.parametrize("reply", [make_reply(ReturnCode.OK), Shareable({"DXO": "no object"})])
-def test_a_result_that_is_not_ours_is_blocked(client, reply):
-    assert client(lambda *_: reply).give("round", task()).get_return_code() == BLOCKED
-
-
-def test_a_job_that_names_nothing_that_exists_is_blocked(client):
+def test_foreign_results_and_jobs_with_unknown_names_are_blocked(client):
+    for reply in (make_reply(ReturnCode.OK), Shareable({"DXO": "no object"})):
+        assert client(lambda *_, reply=reply: reply).give("round", task()).get_return_code() == BLOCKED
     made = client(honestly)
     for change in ({"method": "nonsense"}, {"bundle": "nonsense"}, {"photo": 1}):
-        odd = Message({"job": make_job("fedavg").to_json() | change, "index": 0, "round": 1})
-        assert made.give("round", wire.to_shareable(odd)).get_return_code() == BLOCKED
+        foreign = Message({"job": make_job("fedavg").to_json() | change, "index": 0, "round": 1})
+        assert made.give("round", wire.to_shareable(foreign)).get_return_code() == BLOCKED
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), RecursionError(), MemoryError(), OSError(28, "full")])
 @pytest.mark.parametrize("where", ["check_reply", "agreed_job", "find_site", "keep_agreed"])
-def test_whatever_goes_wrong_in_the_sites_own_filter_nothing_leaves(workspace, monkeypatch, error, where):
-    """With no filter in the job: the site's privacy.json alone stands between an answer and the network."""
+def test_nothing_leaves_after_any_error_in_the_sites_own_filter(workspace, monkeypatch, error, where):
     root, job = workspace / "site-1", make_job("pfedsis")
     client = Client(lambda *_: wire.to_shareable(honest(job)), root, **guards("site", root))
     assert client.give("round", task(job)).get_return_code() == ReturnCode.OK
@@ -240,17 +233,11 @@ def test_whatever_goes_wrong_in_the_sites_own_filter_nothing_leaves(workspace, m
     assert sent.get_return_code() == BLOCKED and "DXO" not in sent and set(sent) == set(make_reply(BLOCKED))
 
 
-def test_a_filter_that_site_forgot_to_install_whole_lets_nothing_out(workspace):
-    """The half that checks without the half that notes the task knows no job, and so no leave."""
+def test_a_filter_that_is_installed_only_on_the_way_out_blocks_everything(workspace):
     root = workspace / "site-1"
     scope = guards("site", root)["scope"]
     scope.task_data_filters = {}
     assert Client(honestly, root, scope=scope).give("round", task()).get_return_code() == BLOCKED
-
-
-def test_without_a_description_of_the_site_nothing_is_sent(client, monkeypatch, tmp_path):
-    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path))
-    assert client(honestly).give("round", task()).get_return_code() == BLOCKED
 
 
 # ---- the real executor behind it
@@ -267,7 +254,7 @@ def through_filters(workspace, site, task, data):
 
 @pytest.mark.parametrize("way", ["executor", "filter"])
 def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, monkeypatch, caplog, way):
-    """After an honest round and a restart; the executor refuses, and where it did not, the filter does."""
+    """The executor refuses after an honest round and a restart; without the executor's check, the filter refuses."""
 
     def answer(controller, site, sent):
         data, message = copied(sent.data), wire.from_wire(copied(sent.data))

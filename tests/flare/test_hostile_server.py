@@ -1,4 +1,4 @@
-"""A server that tries what a server could try: each is refused by one sentence, and its code never makes a marker."""
+"""A hostile server: each attempt is refused with one sentence, and its code never runs."""
 
 import io
 import json
@@ -30,14 +30,14 @@ HUGE = 100 * 10**9  # bytes
 
 @pytest.fixture
 def marker(tmp_path):
-    """Return the path of the file that hostile code would make; it is not there when the test ends."""
+    """Return the path of a file that hostile code would create; it must not exist when the test ends."""
     path = tmp_path / "marker"
     yield path
     assert not path.exists()
 
 
 class Runs:
-    """Unpickled, it makes the marker."""
+    """Create the marker when unpickled."""
 
     def __init__(self, marker):
         self.marker = marker
@@ -47,21 +47,21 @@ class Runs:
 
 
 def message(*, run="20261122-120000", **changes):
-    """Return what an honest server sends to enrol, with changes of the job."""
+    """Return an honest server's enrolment message, with changes of the job."""
     header = {"job": {**make_job("fedavg").to_json(), **changes}, "run": run, "round": 0, "send_initial": True}
     return wire.to_shareable(Message({**header, "index": 0, "number": 0, "numbers": 3, "sites": 3}))
 
 
 def refused(workspace, data, *beside):
-    """Return the sentence by which a site refuses; there are no files but those `beside`, which were there before."""
+    """Return the sentence of a site's refusal; no files exist except `beside`, which existed before."""
     reply = copied(SiteExecutor().execute("enrol", copied(data), Place(workspace, "site-1"), Signal()))
     assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
-    said = reply.get_header(wire.ERROR)
-    assert "\n" not in said and len(said) < 1000
+    reason = reply.get_header(wire.ERROR)
+    assert "\n" not in reason and len(reason) < 1000
     own = ("enrolled.json", "process", "step.json")
     files = [path for path in workspace.parent.rglob("*") if path.is_file() and path.name not in own]
     assert sorted(files) == sorted(beside)
-    return said
+    return reason
 
 
 # ---- a bundle is code
@@ -76,28 +76,24 @@ def hostile(marker):
 def test_no_section_of_a_job_carries_code(workspace, marker, section, form):
     code = hostile(marker)
     value = {
-        "text": {"a": code},
-        "list": {"a": [1, [code]]},
-        "key": {code: 1},
-        "target": {"_target_": "os.system", "command": f"touch {marker}"},
-        "requires": {"a": {"_requires_": code}},
-        "logging": {"logging_file": str(marker)},
-    }[form]
-    said = refused(workspace, message(**{section: value}))
-    assert "is the expression" in said or "names code" in said
+        "text": {"a": code}, "list": {"a": [1, [code]]}, "key": {code: 1}, "requires": {"a": {"_requires_": code}},
+        "target": {"_target_": "os.system", "command": f"touch {marker}"}, "logging": {"logging_file": str(marker)},
+    }[form]  # fmt: skip
+    reason = refused(workspace, message(**{section: value}))
+    assert "is the expression" in reason or "names code" in reason
 
 
 @pytest.mark.parametrize(
     "name", ["../evil", "/evil", "evil", "pvt_fpn/../../evil", "$import os", "", 7, None, ["pvt_fpn"]]
 )
 @pytest.mark.parametrize("key", ["bundle", "method"])
-def test_a_server_names_a_bundle_and_a_method_that_are_installed(workspace, tmp_path, marker, key, name):
-    """A whole bundle lies ready where a path would lead; its network would make the marker."""
+def test_a_server_can_name_only_installed_bundles_and_methods(workspace, tmp_path, marker, key, name):
+    """A hostile bundle exists where the path leads."""
     path = tmp_path / "evil" / "configs" / "train.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(f'imports: ["{hostile(marker)}"]\nnetwork_def: "{hostile(marker)}"\n')
-    said = refused(workspace, message(**{key: str(tmp_path / "evil") if name == "/evil" else name}), path)
-    assert "does not exist" in said or "write a name" in said
+    reason = refused(workspace, message(**{key: str(tmp_path / "evil") if name == "/evil" else name}), path)
+    assert "does not exist" in reason or "write a name" in reason
 
 
 def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(workspace, toy_bundle, marker):  # noqa: F811
@@ -106,12 +102,11 @@ def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(works
     files = [path for path in workspace.parent.rglob("*") if path.is_file()]
     for line in (f"network_def: {{_target_: os.system, command: touch {marker}}}", f'network_def: "{hostile(marker)}"'):
         train.write_text(start + line + "\n" + "tasks: {segmentation: {}}\ntraining: {height: 32, width: 64}\n")
-        said = refused(workspace, message(bundle="toy"), *files)
-        assert "use a network of shared_components.networks, MONAI's" in said or "is the expression" in said, said
+        reason = refused(workspace, message(bundle="toy"), *files)
+        assert "use a network of shared_components.networks, MONAI's" in reason or "is the expression" in reason
 
 
-def test_the_executor_takes_no_argument_and_the_controller_names_and_numbers(workspace, marker, said):
-    """What FLARE gives them of a job's configs: the executor nothing, the controller what a job may say."""
+def test_a_jobs_configs_give_the_executor_no_arguments_and_the_controller_no_code(workspace, marker, messages):
     with pytest.raises(TypeError):
         SiteExecutor(logging_file=str(marker))
     job = {**make_job("fedavg").to_json(), "arguments": {"mode": hostile(marker)}}
@@ -120,7 +115,7 @@ def test_the_executor_takes_no_argument_and_the_controller_names_and_numbers(wor
     assert "arguments.mode is the expression" in panic and "\n" not in panic and controller.sent == []
 
 
-# ---- names that would become places
+# ---- names that would become paths
 
 
 @pytest.mark.parametrize(
@@ -128,22 +123,21 @@ def test_the_executor_takes_no_argument_and_the_controller_names_and_numbers(wor
 )
 @pytest.mark.parametrize("key", ["run", "name"])
 def test_a_server_does_not_choose_where_a_site_writes(workspace, marker, key, name):
-    before = {p for p in workspace.parent.parent.iterdir()}
+    before = set(workspace.parent.parent.iterdir())
     refused(workspace, message(**{key: name}))
-    assert {p for p in workspace.parent.parent.iterdir()} == before
+    assert set(workspace.parent.parent.iterdir()) == before
 
 
 @pytest.mark.parametrize(
     ("header", "words"),
-    [("[" * 1_000_000, "nests too deep"), ("x" * 9_000_000, "no text of at most"), ("[]", "no dictionary")],
+    [("[" * 1_000_000, "is nested too deeply"), ("x" * 9_000_000, "no text of at most"), ("[]", "no dictionary")],
 )  # fmt: skip
-def test_a_header_that_is_none_is_refused(workspace, marker, header, words):
-    said = refused(workspace, DXO(DataKind.COLLECTION, data={}, meta={wire.HEADER: header}).to_shareable())
-    assert words in said
+def test_an_invalid_header_is_refused(workspace, marker, header, words):
+    data = DXO(DataKind.COLLECTION, data={}, meta={wire.HEADER: header}).to_shareable()
+    assert words in refused(workspace, data)
 
 
-def test_what_serialised_messages_name_is_not_imported_and_not_unpickled(marker):
-    """FLARE's serialiser builds types of its own list: neither a pickle nor a class of ours by name comes back."""
+def test_flares_serialiser_builds_neither_pickles_nor_classes_by_name(marker):
     for stream in (pickle.dumps(Runs(marker)), b"", b"\xff" * 100):
         with pytest.raises(Exception):  # noqa: B017 (whatever a damaged stream raises)
             fobs.loads(stream)
@@ -168,7 +162,7 @@ def test_a_payload_header_of_100_gb_is_refused_without_its_memory(tmp_path, mark
     path.write_bytes(struct.pack("<Q", size) + text)
     with pytest.raises(CheckpointError):
         load_trained(path, bundle="pvt_fpn")
-    if size != 2:  # an empty file, which is no network's
+    if size != 2:  # an empty file
         with pytest.raises(CheckpointError):
             load_weights(path)
 
@@ -190,8 +184,7 @@ def test_a_pickle_is_no_checkpoint(tmp_path, marker, name, packed):
         load_weights(path)
 
 
-def test_the_pickle_of_these_tests_would_run(tmp_path, marker):
-    """The tests above can fail: read as Python reads pickles, the same bytes make the marker."""
+def test_the_pickle_of_these_tests_runs_if_python_reads_it(tmp_path, marker):
     pickle.loads(pickle.dumps(Runs(marker))).close()
     assert marker.exists()
     marker.unlink()
@@ -210,8 +203,7 @@ def test_a_checkpoints_header_runs_nothing(tmp_path, marker, key):
 
 
 @pytest.mark.parametrize("name", ["../marker", "/marker", "a/../../marker", "..\\marker", "link"])
-def test_a_jobs_archive_writes_nowhere_else(tmp_path, marker, name):
-    """FLARE unpacks jobs: its pinned version refuses zip slip and links."""
+def test_flare_unpacks_a_jobs_archive_only_into_its_folder(tmp_path, marker, name):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         info = zipfile.ZipInfo(name.replace("/marker", str(marker)) if name == "/marker" else name)

@@ -28,7 +28,7 @@ def test_settings_as_written_pass(settings):
 def test_settings_that_the_simulator_has_replaced_are_named(key, written, received, settings, tmp_path):
     path = tmp_path / "config_fed_server.json"
     path.write_text(json.dumps({"workflows": [{"args": {**settings, key: written}}]}))
-    with pytest.raises(FederationError, match=f"json: {key} contains braces, whose text the simulator replaces"):
+    with pytest.raises(FederationError, match=f"json: {key} contains braces, which the simulator replaces"):
         refuse_substituted(path, {**settings, key: received})
 
 

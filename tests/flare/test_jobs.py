@@ -51,27 +51,22 @@ def test_an_export_overwrites_nothing(script, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["fedavgg"], "there is no job 'fedavgg'"),
-        (["../nvflare_jobs/fedavg"], "there is no job"),
-        (["fedavg", "-n", "0"], "at least one site"),
-        (["fedavg", "-c", "a,,b"], "at least one site"),
-        (["fedavg", "-c", "a,a"], "each another name"),
-        (["fedavg", "-n", "2", "-t", "3"], "from 1 to 2"),
-        (["fedavg", "-t", "0"], "from 1 to 3"),
-        (["fedavg", "-w", "a b"], "has a space, a quote"),
+        (["fedavgg"], "there is no job 'fedavgg'"), (["../nvflare_jobs/fedavg"], "there is no job"),
+        (["fedavg", "-n", "0"], "at least one site"), (["fedavg", "-c", "a,,b"], "at least one site"),
+        (["fedavg", "-c", "a,a"], "each another name"), (["fedavg", "-n", "2", "-t", "3"], "from 1 to 2"),
+        (["fedavg", "-t", "0"], "from 1 to 3"), (["fedavg", "-w", "a b"], "has a space, a quote"),
         (["fedavg", "-c", "a,server"], "are FLARE's own folders"),
         (["fedavg", "--strict"], "--strict goes with --export"),
     ],
-)
-def test_what_cannot_be_is_one_sentence(script, capsys, options, words):
+)  # fmt: skip
+def test_wrong_arguments_are_one_sentence(script, capsys, options, words):
     assert script.main(options) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("job.py: ") and words in said and said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("job.py: ") and words in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("theirs", ["fedavg/thesis.txt", "fedavg/server/notes.txt", "fedavg"])
-def test_a_folder_of_somebody_is_not_emptied(script, tmp_path, capsys, theirs, monkeypatch):
-    """FLARE removes all that is in a workspace; `server` alone may be what it has just begun."""
+def test_a_folder_with_other_files_is_not_emptied(script, tmp_path, capsys, theirs):
     path = tmp_path / theirs
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine")
@@ -81,7 +76,7 @@ def test_a_folder_of_somebody_is_not_emptied(script, tmp_path, capsys, theirs, m
     assert "FLARE would empty it" in capsys.readouterr().err and path.read_text() == "mine"
 
 
-def test_a_workspace_of_flare_is_taken(script, tmp_path):
+def test_a_workspace_of_flare_is_accepted(script, tmp_path):
     script.refuse_workspace(tmp_path / "new")
     (tmp_path / "begun" / "local").mkdir(parents=True)
     script.refuse_workspace(tmp_path / "begun")
@@ -92,8 +87,7 @@ def test_a_workspace_of_flare_is_taken(script, tmp_path):
 
 JOB_NAMES = sorted(path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_.")
 OF_METHODS = [name for name in JOB_NAMES if name in method_names()]  # others have a test of their own
-LAUNCHED = ("fedst", "mat_fl", "pfedsis")
-"""Jobs that `test_simulator.py` and `test_several_tasks.py` launch as they are."""
+LAUNCHED = ("fedst", "mat_fl", "pfedsis")  # by other tests
 
 
 def test_every_method_has_a_job_and_all_jobs_give_the_sites_the_same_file(script):
@@ -105,7 +99,7 @@ def test_every_method_has_a_job_and_all_jobs_give_the_sites_the_same_file(script
 
 @pytest.fixture
 def sites_of(scenes, tmp_path):
-    """Return a function that describes the scenes for a job's sites, by turns with two class maps if it may."""
+    """Return a function that describes a job's sites, with two class maps in turn if the method permits it."""
 
     def describe(job):
         requires, sends = load_method(job).requires, load_method(job).local.items
@@ -119,17 +113,13 @@ def sites_of(scenes, tmp_path):
     return describe
 
 
-NOT_CARRIED = ("objective", "measure_images")
-"""Work that a site does within a step."""
-
-
 def one_of_each_kind():
     """Return a job for each set of a site's own work, with one task or several; FedDP brings networks of its own."""
     kinds = {}
     for name in OF_METHODS:
         method = load_method(name)
-        own = frozenset(key for key, value in vars(method.local).items() if value and key not in NOT_CARRIED)
-        kinds.setdefault((own, method.requires.multi_task), name)
+        own = {key for key, value in vars(method.local).items() if value} - {"objective", "measure_images"}
+        kinds.setdefault((frozenset(own), method.requires.multi_task), name)
     return sorted({*kinds.values(), "fedavg", "feddp"} - {*LAUNCHED})
 
 

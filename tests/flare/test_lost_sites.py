@@ -1,8 +1,10 @@
-"""A site's report of its own end goes through FLARE's own code, and to the job instead of ending it."""
+"""A site's report of its end goes through FLARE's own code, and informs the job instead of ending it."""
 
 import contextlib
 import errno
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from nvflare.apis.client import Client
@@ -25,31 +27,26 @@ from shared_components.flare.lost_sites import LostSites
 from shared_components.flare.patches import lost_sites
 from shared_components.flare.patches.lost_sites import AGAIN, DIED, REASONS, read_lost, take_report
 from shared_components.flare.patches.replace import REPLACES
+from tests.flare.conftest import put_back
 
 JOB = "0f1e"
 
 
 @pytest.fixture(autouse=True)
 def as_installed(monkeypatch):
-    """Let each test begin with FLARE's own functions."""
-    replaced = {
-        FederatedServer: "_resolve_missing_client_outcome", ServerEngine: "start_client_job",
-        CoreCell: "_process_received_msg",
-    }  # fmt: skip
-    for owner, name in replaced.items():
-        present = getattr(owner, name)
-        monkeypatch.setattr(owner, name, getattr(present, REPLACES, present))
+    functions = ((FederatedServer, "_resolve_missing_client_outcome"), (ServerEngine, "start_client_job"))
+    put_back(monkeypatch, *functions, (CoreCell, "_process_received_msg"))
 
 
 class Server:
-    """What of FLARE's server a report reaches: FLARE's own handler and runner, and notes instead of a network."""
+    """The parts of FLARE's server that a report reaches, with records instead of a network."""
 
     def __init__(self, folder, *, running=True):
         self.folder = folder / JOB
         self.folder.mkdir(parents=True, exist_ok=True)
         self.sites = [Client(name, f"token of {name}") for name in ("hospital-a", "hospital-b")]
-        self.told: list[tuple[str, str, dict]] = []
-        self.detail: list[str] = []  # of the giving out of the job
+        self.dead_jobs: list[tuple[str, str, dict]] = []
+        self.detail: list[str] = []  # of the job's deployment
         self.failed: list[int] = []
         self.callbacks: dict[str, object] = {}
         self.client_manager = SimpleNamespace(
@@ -80,7 +77,7 @@ class Server:
         FederatedServer._resolve_missing_client_outcome(self, client, job, reason)
 
     def _notify_dead_job(self, client, job, reason):
-        self.told.append((job, reason, {"site": client.name}))
+        self.dead_jobs.append((job, reason, {"site": client.name}))
 
     def get_prop(self, key, default=None):
         known = {FLContextKey.JOB_DEPLOY_DETAIL: self.detail, FLContextKey.JOB_RUN_NUMBER: JOB}
@@ -88,7 +85,7 @@ class Server:
 
     @property
     def lost(self):
-        """What the job's controller finds."""
+        """The sites that the job's controller reads as lost."""
         return read_lost(self.folder)
 
     def pending(self):
@@ -104,14 +101,14 @@ CODES = ("EXCEPTION", "UNSAFE_COMPONENT", "CONFIG_ERROR", "INFRASTRUCTURE_ERROR"
 
 
 @pytest.mark.parametrize("code", [getattr(JobReturnCode, name) for name in CODES])
-def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_lost(code, tmp_path):
+def test_flare_itself_would_end_the_job_and_we_record_the_lost_site(code, tmp_path):
     server = Server(tmp_path)
     server.process_job_failure(report(code))
     assert len(server.failed) == 1
 
     server = Server(tmp_path)
     take_report(server, report(code))
-    assert not server.failed and not server.told
+    assert not server.failed and not server.dead_jobs
     assert server.lost == {"hospital-b": REASONS.get(code, DIED)}
     assert server.pending() == {"hospital-a"}
 
@@ -128,62 +125,62 @@ def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_los
         (Message({}, {}), True, 2),
     ],
 )
-def test_a_good_end_and_reports_late_of_strangers_and_of_odd_forms_lose_nobody(given, running, left, tmp_path):
+def test_success_late_reports_strangers_and_malformed_reports_lose_no_site(given, running, left, tmp_path):
     server = Server(tmp_path, running=running)
     take_report(server, given)
     assert not server.lost and not server.failed and len(server.pending()) == left
 
 
-def test_a_code_that_is_no_number_counts_as_a_failure_of_that_site(tmp_path):
+def test_a_code_that_is_no_number_counts_as_a_failure_and_a_full_disk_loses_no_other_report(
+    tmp_path, monkeypatch, caplog
+):
     server = Server(tmp_path)
     reply = take_report(server, report(["101"]))
     assert server.lost == {"hospital-b": DIED}
     assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK
+    full = Mock(side_effect=not_written(tmp_path, OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(lost_sites, "write_json", full)
+    take_report(server, report(JobReturnCode.EXCEPTION, site="hospital-a"))
+    assert "is not informed" in caplog.text and not server.pending()
 
 
-def test_of_a_site_that_falls_silent_a_job_that_runs_is_told_and_one_that_has_ended_keeps_its_end(tmp_path):
+def test_a_running_job_is_informed_of_a_silent_site_and_an_ended_job_keeps_its_outcome(tmp_path):
     server = Server(tmp_path, running=False)
     FederatedServer.notify_dead_client(server, server.sites[1])
     assert len(server.failed) == 1, "FLARE itself fails the job"
 
-    for running, told in ((False, []), (True, [(JOB, "client dead", {"site": "hospital-b"})])):
+    for running, reports in ((False, []), (True, [(JOB, "client dead", {"site": "hospital-b"})])):
         server = Server(tmp_path, running=running)
         LostSites().handle_event(EventType.SYSTEM_START, server)
         FederatedServer.notify_dead_client(server, server.sites[1])
-        assert not server.failed and server.pending() == {"hospital-a"} and server.told == told
+        assert not server.failed and server.pending() == {"hospital-a"} and server.dead_jobs == reports
 
 
-def test_a_site_whose_token_is_new_was_started_again(tmp_path):
-    server = Server(tmp_path)
-    assert not list(lost_sites.started_again(server.run_processes, server.sites))
-    server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
-    assert list(lost_sites.started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
-
-
-def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_every_registration(tmp_path):
+def test_the_component_handles_reports_after_the_servers_start_and_checks_every_registration(tmp_path):
     server, component = Server(tmp_path), LostSites()
     component.handle_event(EventType.SYSTEM_START, server)
     callback = server.callbacks[CellChannelTopic.REPORT_JOB_FAILURE]
     callback(report(JobReturnCode.EXCEPTION, site="hospital-a"))
-    server.sites = [server.sites[0], Client("hospital-b", "another token")]
+    assert not list(lost_sites.restarted_sites(server.run_processes, server.sites))
+    server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
     component.handle_event(EventType.CLIENT_REGISTER_PROCESSED, server)
     assert server.lost == {"hospital-a": DIED, "hospital-b": AGAIN}
     assert not server.pending()
 
 
-def test_the_job_is_told_which_sites_did_not_take_it(tmp_path):
-    said = "[Errno 28] No space left on device: '/kit/job'"
-    odd = "a\x1b[2J\nb" + 1000 * "b"
+def test_the_job_is_informed_of_sites_that_did_not_accept_it(tmp_path):
+    reason = "[Errno 28] No space left on device: '/kit/job'"
+    hostile = "a\x1b[2J\nb" + 1000 * "b"
     server = Server(tmp_path)
     server.detail = ["server: OK", "hospital-a: OK"]
     LostSites().handle_event(EventType.JOB_DEPLOYED, server)
     assert server.lost == {} and not list(tmp_path.rglob("*.json"))
-    server.detail += [f"hospital-b: {ERROR_MSG_PREFIX}: {said}", f"hospital-c: {odd}"]
+    server.detail += [f"hospital-b: {ERROR_MSG_PREFIX}: {reason}", f"hospital-c: {hostile}"]
     LostSites().handle_event(EventType.JOB_DEPLOYED, server)
     lost = server.lost
     assert list(lost) == ["hospital-b", "hospital-c"]
-    assert lost["hospital-b"] == f"it did not take the job: {said}"
-    assert lost["hospital-c"].startswith("it did not take the job: a bb")
+    assert lost["hospital-b"] == f"it did not accept the job: {reason}"
+    assert lost["hospital-c"].startswith("it did not accept the job: a bb")
     assert all(reason.isprintable() and len(reason) < 400 for reason in lost.values())
 
 
@@ -199,20 +196,21 @@ class Beginning(Server):
 
     def start_client_job(self, job, client_sites, fl_ctx):
         cannot = f"{ERROR_MSG_PREFIX}: Start job: OSError"
-        said = {"hospital-a": "Start the client app...", "hospital-b": cannot}
-        replies = [ClientReply("", site, None, AdminMessage("", text)) for site, text in said.items()]
+        answers = {"hospital-a": "Start the client app...", "hospital-b": cannot}
+        replies = [ClientReply("", site, None, AdminMessage("", text)) for site, text in answers.items()]
         return [*replies, ClientReply("", "hospital-d", None, None)]
 
 
 @pytest.mark.parametrize("gone", [(), ("hospital-c",)], ids=["one cannot begin", "one has gone, too"])
-def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_the_job(tmp_path, gone, monkeypatch):
+def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_we_record_the_site(tmp_path, gone, monkeypatch):
     server = Beginning(tmp_path)
     sites = dict.fromkeys(site for site in server.sites_of_job if site != "hospital-c" or gone)
     with pytest.raises(RuntimeError, match=r"not enough replies" if gone else r"Start job: OSError"):
         check_client_replies(server.start_client_job(server.job, sites, server), list(sites), "start job")
     LostSites().handle_event(EventType.SYSTEM_START, server)
     assert getattr(ServerEngine.start_client_job, REPLACES).__qualname__ == "ServerEngine.start_client_job"
-    monkeypatch.setattr(Beginning, "start_client_job", lost_sites.beginning_at_sites(Beginning.start_client_job))
+    begin = partial(lost_sites.record_failed_starts, Beginning.start_client_job)
+    monkeypatch.setattr(Beginning, "start_client_job", lambda *arguments: begin(*arguments))
     replies = server.start_client_job(server.job, sites, server)
     assert check_client_replies(replies, list(sites), "start job") == []
     assert sorted(one.client_name for one in replies) == list(sites)
@@ -221,18 +219,8 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_
     assert server.pending() == set(server.sites_of_job) - server.lost.keys()
 
 
-def test_the_first_reason_of_a_lost_site_is_kept_and_one_who_looks_again_sees_the_next(tmp_path):
+def test_the_first_reason_of_a_lost_site_is_kept_and_later_sites_are_added(tmp_path):
     server = Server(tmp_path)
     for site, reason in (("hospital-b", "died"), ("hospital-b", "came back"), ("hospital-a", "died")):
-        lost_sites.lose(server, JOB, {site: reason})
+        lost_sites.record_lost(server, JOB, {site: reason})
     assert server.lost == {"hospital-b": "died", "hospital-a": "died"}
-
-
-def test_a_full_disk_at_the_server_costs_no_other_report(tmp_path, monkeypatch, caplog):
-    def full(path, values):
-        raise not_written(path, OSError(errno.ENOSPC, "No space left on device"))
-
-    monkeypatch.setattr("shared_components.flare.patches.lost_sites.write_json", full)
-    server = Server(tmp_path)
-    take_report(server, report(JobReturnCode.EXCEPTION))
-    assert "is not told" in caplog.text and server.pending() == {"hospital-a"}

@@ -1,4 +1,4 @@
-"""Nothing of a round outlives it, not even what only refers to itself, as FLARE's streams do."""
+"""A round's memory is freed when the round ends, even reference cycles such as FLARE's streams."""
 
 import gc
 import logging
@@ -12,26 +12,26 @@ from shared_components.flare import memory, wire
 
 
 class Stream:
-    """Refers to itself, with what it has sent."""
+    """Refers to itself and to the data that it has sent."""
 
     def __init__(self):
         self.task, self.sent = self, bytearray(1_000_000)
 
 
 @pytest.fixture(autouse=True)
-def no_search_by_python_itself(monkeypatch):
-    monkeypatch.setattr(memory, "spare_what_is_there", lambda: None)  # it would spare the streams, too
+def no_automatic_collection(monkeypatch):
+    monkeypatch.setattr(memory, "freeze_objects", lambda: None)  # it would also exclude the streams
     gc.disable()
     yield
     gc.enable()
 
 
 @pytest.mark.slow
-def test_the_server_lets_go_of_a_round_s_streams_when_it_ends(by_hand):
+def test_the_server_frees_a_rounds_streams_when_the_round_ends(by_hand):
     streams, left = [], []
 
     def answer(controller, site, task):
-        reply = controller.ask(site, task)  # first: a site lets go, too
+        reply = controller.ask(site, task)  # first, since a site also frees memory
         if task.name == "finish":
             left.append([name for name, stream in streams if stream() is not None])
         else:
@@ -43,7 +43,7 @@ def test_the_server_lets_go_of_a_round_s_streams_when_it_ends(by_hand):
     assert left == [[], [], []]
 
 
-def test_a_site_lets_go_of_what_it_has_sent_before(by_hand):
+def test_a_site_frees_earlier_streams(by_hand):
     left = []
 
     def answer(controller, site, task):
@@ -56,17 +56,17 @@ def test_a_site_lets_go_of_what_it_has_sent_before(by_hand):
     assert left == [False] * 9
 
 
-def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found_without_a_word(monkeypatch, caplog):
+def test_existing_objects_are_excluded_once_and_a_later_cycle_is_collected_silently(monkeypatch, caplog):
     monkeypatch.undo()
     wire.register()
     gc.unfreeze()
-    memory.spare_what_is_there.cache_clear()
-    memory.spare_what_is_there()
+    memory.freeze_objects.cache_clear()
+    memory.freeze_objects()
     spared = gc.get_freeze_count()
     stream = weakref.ref(Stream())
     assert stream() is not None
-    memory.spare_what_is_there()
-    assert 0 < gc.get_freeze_count() <= spared, "what came later is spared, too"  # what was spared may go meanwhile
+    memory.freeze_objects()
+    assert 0 < gc.get_freeze_count() <= spared, "later objects are excluded, too"
     with caplog.at_level(logging.INFO):
         memory.let_go()
     assert stream() is None and caplog.records == []
@@ -75,8 +75,8 @@ def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found_without_a
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
-def test_a_large_piece_goes_back_to_the_system_as_soon_as_it_is_free():
-    """In a process of its own: the limit holds for the whole of one."""
+def test_a_large_block_returns_to_the_system_as_soon_as_it_is_free():
+    """In a separate process, since the limit applies to a whole process."""
     code = """
 import sys, psutil, torch
 from shared_components.flare import memory

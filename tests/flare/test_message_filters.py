@@ -1,4 +1,4 @@
-"""What honest parties send passes the message filters of the server and of a site; commands and forged names do not."""
+"""Messages of honest parties pass the filters of the server and of a site; commands and forged names do not."""
 
 from types import SimpleNamespace
 
@@ -11,9 +11,9 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
-from shared_components.flare.patches.incoming_messages import stand_guard
+from shared_components.flare.patches.connections import check_incoming_messages
 from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, SiteBoundary
-from shared_components.flare.patches.replace import REPLACES
+from tests.flare.conftest import put_back
 
 JOB = "4d5c3f80"
 SITE, AT_JOB, SERVER, OF_JOB = "hospital-b", f"hospital-b.{JOB}", "server", f"server.{JOB}"
@@ -104,7 +104,7 @@ def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None, ow
 
 
 @pytest.mark.parametrize("good", GOOD, ids=str)
-def test_what_a_good_run_sends_passes(good):
+def test_messages_of_a_normal_run_pass(good):
     assert Boundary().passes(message(*good)) and is_valid_admin_client_name(CHIEF)
 
 
@@ -116,7 +116,7 @@ def test_answers_to_the_server_pass_and_to_a_site_do_not(kind):
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=str)
 @pytest.mark.parametrize("origin", [None, "server"], ids=["as itself", "in the server's name"])
-def test_a_command_and_what_is_for_another_site_are_refused_in_whosever_name(hostile, origin, caplog):
+def test_commands_and_messages_to_another_site_are_refused_in_any_name(hostile, origin, caplog):
     assert not Boundary().passes(message(*hostile, origin=origin))
     words = ("is refused: it is for", "is for the server's own processes", "is refused: it is in the name of")
     assert any(one in caplog.text for one in words)
@@ -128,7 +128,7 @@ NAMES = [MessageHeaderKey.ORIGIN, MessageHeaderKey.FROM_CELL, StreamHeaderKey.FA
 @pytest.mark.parametrize("key", NAMES)
 @pytest.mark.parametrize("name", ["hospital-a", f"hospital-a.{JOB}", "server", OF_JOB, "", 7, ["hospital-b"]])
 @pytest.mark.parametrize("kind", [MessageType.REQ, MessageType.REPLY, MessageType.RETURN])
-def test_nobody_speaks_in_anothers_name(key, name, kind, caplog):
+def test_messages_in_anothers_name_are_refused(key, name, kind, caplog):
     for good in (one for one in GOOD if one[0] in (SITE, AT_JOB)):
         forged = message(*good, kind=kind)
         assert Boundary().passes(forged)
@@ -139,9 +139,7 @@ def test_nobody_speaks_in_anothers_name(key, name, kind, caplog):
 
 @pytest.mark.parametrize("key", NAMES)
 def test_a_sites_job_process_may_name_its_site(key):
-    own = message(AT_JOB, "stream of server_command", "get_task", OF_JOB)
-    own.set_header(key, SITE)
-    assert Boundary().passes(own)
+    assert Boundary().passes(message(AT_JOB, "stream of server_command", "get_task", OF_JOB, **{key: SITE}))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_a_sites_job_process_may_name_its_site(key):
     ],
 )
 @pytest.mark.parametrize("kind", [MessageType.REQ, MessageType.REPLY, MessageType.RETURN])
-def test_what_would_make_the_server_connect_or_wait_is_not_taken(key, value, words, kind, caplog):
+def test_headers_that_would_make_the_server_connect_or_wait_are_refused(key, value, words, kind, caplog):
     for good in (one for one in GOOD if one[0] != OF_JOB):
         forged = message(*good, kind=kind)
         forged.set_header(key, value)
@@ -163,19 +161,19 @@ def test_what_would_make_the_server_connect_or_wait_is_not_taken(key, value, wor
     assert words in caplog.text
 
 
-def test_a_site_may_say_what_has_come_of_a_stream_whatever_the_server_sent_by_it():
-    """Such as the end of a run, which no site sends itself."""
-    said = message(AT_JOB, STREAM_CHANNEL, "sm__ERROR", OF_JOB)
-    said.set_header(StreamHeaderKey.CHANNEL, "aux_communication")
-    said.set_header(StreamHeaderKey.TOPIC, "__end_run__")
-    assert Boundary().passes(said)
-    said.set_header(MessageHeaderKey.TOPIC, "sm__DATA")
-    assert not Boundary().passes(said)
+def test_a_site_may_report_an_error_of_any_stream_of_the_server():
+    """For example of the end of a run, a request that no site makes."""
+    report = message(AT_JOB, STREAM_CHANNEL, "sm__ERROR", OF_JOB)
+    report.set_header(StreamHeaderKey.CHANNEL, "aux_communication")
+    report.set_header(StreamHeaderKey.TOPIC, "__end_run__")
+    assert Boundary().passes(report)
+    report.set_header(MessageHeaderKey.TOPIC, "sm__DATA")
+    assert not Boundary().passes(report)
 
 
 @pytest.mark.parametrize("name", ["server.hospital-b", OF_JOB, "server"])
-def test_a_site_that_calls_itself_a_process_of_the_servers_is_known_by_its_certificate(name, caplog):
-    """FLARE takes the first of these names of a site whose certificate is hospital-b's."""
+def test_a_site_with_a_name_of_the_server_is_identified_by_its_certificate(name, caplog):
+    """FLARE accepts the first of these names from a site with the certificate of hospital-b."""
     CellIdentityResolver("server").require_match("server.hospital-b", "hospital-b", "peer")
     assert not Boundary().passes(message(name, "client_command", "abort", OTHER, owner="hospital-b"))
     assert "a message of hospital-b is refused" in caplog.text
@@ -197,13 +195,13 @@ def from_server(*where, **more):
 
 
 @pytest.mark.parametrize("good", TO_SITES, ids=str)
-def test_what_a_server_sends_in_a_good_run_passes_and_the_sites_own_process_hands_it_on(good):
-    for taker in (good[3], SITE):
-        assert SiteBoundary().passes(from_server(*good), taker, own_process=False)
+def test_a_servers_messages_of_a_normal_run_pass_and_are_forwarded(good):
+    for receiver in (good[3], SITE):
+        assert SiteBoundary().passes(from_server(*good), receiver, own_process=False)
 
 
 @pytest.mark.parametrize("kind", [MessageType.REPLY, MessageType.RETURN])
-def test_answers_pass_to_this_site_alone(kind):
+def test_answers_pass_only_to_this_site(kind):
     for to, passes in ((SITE, True), (AT_JOB, True), ("hospital-a", False), ("server", False)):
         answer = from_server(SERVER, "task", "heart_beat", to, kind=kind)
         assert SiteBoundary().passes(answer, SITE, own_process=False) == passes
@@ -211,42 +209,41 @@ def test_answers_pass_to_this_site_alone(kind):
 
 @pytest.mark.parametrize("hostile", TO_SITES_HOSTILE, ids=str)
 @pytest.mark.parametrize("origin", [None, SITE, AT_JOB], ids=["as itself", "as the site", "as its job"])
-def test_what_no_server_has_to_ask_is_refused_in_whosever_name(hostile, origin, caplog):
-    taker = hostile[3] if hostile[3] in (SITE, AT_JOB) else SITE
-    assert not SiteBoundary().passes(from_server(*hostile, origin=origin), taker, own_process=False)
+def test_unlisted_requests_of_a_server_are_refused_in_any_name(hostile, origin, caplog):
+    receiver = hostile[3] if hostile[3] in (SITE, AT_JOB) else SITE
+    assert not SiteBoundary().passes(from_server(*hostile, origin=origin), receiver, own_process=False)
     assert "a message of the server is refused: " in caplog.text and caplog.text.count("\n") == 1
 
 
 @pytest.mark.parametrize("hostile", [one for one in TO_SITES_HOSTILE if one[3] == AT_JOB], ids=str)
-def test_nor_does_the_sites_own_process_hand_it_on_or_a_job_take_what_it_has_handed_on(hostile):
+def test_unlisted_requests_are_not_forwarded_and_a_job_refuses_forwarded_ones(hostile):
     assert not SiteBoundary().passes(from_server(*hostile), SITE, own_process=False)
-    handed_on = from_server(*hostile, **{MessageHeaderKey.FROM_CELL: SITE})
-    assert not SiteBoundary().passes(handed_on, AT_JOB, own_process=True)
+    forwarded = from_server(*hostile, **{MessageHeaderKey.FROM_CELL: SITE})
+    assert not SiteBoundary().passes(forwarded, AT_JOB, own_process=True)
 
 
-def test_a_jobs_process_obeys_the_sites_own_and_takes_what_that_hands_on():
+def test_a_jobs_process_accepts_its_sites_commands_and_forwarded_messages():
     command = message(SITE, "client_command", "check_status", AT_JOB, **{MessageHeaderKey.FROM_CELL: SITE})
     assert SiteBoundary().passes(command, AT_JOB, own_process=True)
-    assert not SiteBoundary().passes(command, AT_JOB, own_process=False), "the server says that it is the site"
+    assert not SiteBoundary().passes(command, AT_JOB, own_process=False), "the server pretends to be the site"
     end = message(OF_JOB, "aux_communication", "__end_run__", AT_JOB, **{MessageHeaderKey.FROM_CELL: SITE})
     assert SiteBoundary().passes(end, AT_JOB, own_process=True)
 
 
 @pytest.mark.parametrize("key", [MessageHeaderKey.CONN_URL, MessageHeaderKey.SECURE, MessageHeaderKey.ENCRYPTED])
-def test_nothing_makes_a_site_connect_elsewhere_or_wait(key):
+def test_headers_that_would_make_a_site_connect_or_wait_are_refused(key):
     for good in TO_SITES:
         assert not SiteBoundary().passes(from_server(*good, **{key: "tcp://10.0.0.5:22"}), good[3], own_process=False)
 
 
 @pytest.fixture
 def cells(monkeypatch):
-    """Return a function that lets a cell of this name receive a message, and says whether FLARE saw it."""
-    own = CoreCell._process_received_msg
-    monkeypatch.setattr(CoreCell, "_process_received_msg", getattr(own, REPLACES, own))
-    stand_guard()
+    """Return a function that lets a cell receive a message, and returns whether FLARE processes it."""
+    put_back(monkeypatch, (CoreCell, "_process_received_msg"))
+    check_incoming_messages()
     seen = []
     replaced = CoreCell._process_received_msg
-    inner = replaced.__closure__[[*replaced.__code__.co_freevars].index("process")]
+    inner = replaced.__closure__[[*replaced.__code__.co_freevars].index("own")]
     monkeypatch.setattr(inner, "cell_contents", lambda *_: seen.append(1))
 
     def receive(name, handle, incoming, *, sender="server", owner="localhost"):
@@ -265,8 +262,8 @@ def cells(monkeypatch):
     return receive
 
 
-def test_who_sends_is_known_by_the_connection_and_not_by_a_name(cells):
-    """FLARE's client believes the name that the other end gives where its driver shows it no certificate."""
+def test_a_sender_is_identified_by_the_connection_and_not_by_a_name(cells):
+    """FLARE's client believes the name in the message if its driver shows no certificate."""
     forged = message(SITE, "client_command", "abort", AT_JOB)
     assert cells(AT_JOB, "CH parent", forged)
     for sender in ("server", SITE, AT_JOB):
@@ -277,7 +274,7 @@ def test_who_sends_is_known_by_the_connection_and_not_by_a_name(cells):
     assert not cells(SITE, "CH server", child, sender=AT_JOB)
 
 
-def test_at_the_server_the_boundary_for_sites_stands_and_its_jobs_take_what_it_hands_on(cells):
+def test_the_server_filters_messages_of_sites_and_its_jobs_accept_forwarded_ones(cells):
     abort = message("hospital-a", "server_command", "abort", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-a"})
     assert not cells(SERVER, "CH site", abort, sender="hospital-a", owner="hospital-a")
     beat = message("hospital-a", "task", "heart_beat", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-a"})

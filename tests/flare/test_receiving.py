@@ -1,16 +1,17 @@
-"""Answers whose tensors FLARE leaves in files: what is asked of FLARE, and how such an answer is read."""
+"""Answers with tensors in files: the request to FLARE, and the reading of such an answer."""
 
 from types import SimpleNamespace
 
 import torch
+from nvflare.apis.shareable import Shareable
 from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
 from safetensors.torch import save_file
 
 from shared_components.federation.messages import Message
 from shared_components.federation.messages.stored import StoredPieces
 from shared_components.flare import wire
-from shared_components.flare.receiving import ROOT, WANTED, receive_in_files
 from shared_components.flare.site_tasks import read_reply
+from shared_components.flare.wire import ROOT, WANTED, receive_in_files
 
 
 class Cell:
@@ -26,7 +27,7 @@ class Cell:
         return dict(self.context)
 
 
-def test_the_job_s_own_cell_writes_below_a_folder_that_is_emptied_once(tmp_path):
+def test_the_jobs_own_cell_writes_below_a_folder_that_is_emptied_once(tmp_path):
     folder, cell = tmp_path / "server" / "received", Cell()
     folder.mkdir(parents=True)
     (folder / "of-a-killed-server").touch()
@@ -40,7 +41,7 @@ def test_the_job_s_own_cell_writes_below_a_folder_that_is_emptied_once(tmp_path)
     assert engine.server.cell.context == {}
 
 
-def test_in_production_the_server_s_cell_is_the_job_s_and_without_one_nothing_is_asked(tmp_path):
+def test_in_production_the_servers_cell_is_the_jobs_and_without_a_cell_nothing_happens(tmp_path):
     cell = Cell()
     receive_in_files(SimpleNamespace(server=SimpleNamespace(cell=cell)), None)
     assert cell.context == {WANTED: False}
@@ -49,7 +50,7 @@ def test_in_production_the_server_s_cell_is_the_job_s_and_without_one_nothing_is
 
 
 def in_files(folder, **tensors):
-    """Return what FLARE's offload puts in the place of tensors, one file each."""
+    """Return FLARE's references to tensors in files, one file each."""
     folder.mkdir()
     for name, value in tensors.items():
         save_file({"T0": value}, folder / name)
@@ -74,7 +75,8 @@ def test_extras_in_files_are_read_at_once_and_whole_models_of_the_finish_are_not
         assert isinstance(reply.groups["model"], kind) and reply.groups["model"]["w"].tolist() == [1, 1]
 
 
-def test_a_file_that_holds_no_tensor_costs_its_site_the_round(tmp_path):
+def test_a_file_without_a_tensor_or_an_answer_without_a_message_costs_its_site_the_round(tmp_path):
     given = in_files(tmp_path / "a", w=torch.arange(3.0))
     (tmp_path / "a" / "w").write_bytes(b"no tensor")
     assert "its answer cannot be read" in read_reply(wire.to_shareable(Message({"round": 0}, given)), "round")
+    assert "its answer cannot be read" in read_reply(Shareable(), "round")

@@ -1,4 +1,4 @@
-"""Secure sums through FLARE: the same bits as without it, the filter at the site, and the simulator itself."""
+"""Secure sums through FLARE: equal bits, the filter at the site, and the keys of startup kits."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ def newest(run):
 
 
 @pytest.mark.slow
-def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, job_on_toy, scenes, tmp_path):  # noqa: F811
+def test_a_run_through_the_serialiser_equals_a_run_in_process_bit_for_bit(by_hand, job_on_toy, scenes, tmp_path):  # noqa: F811
     controller = by_hand(secure_sums=SECURE).start()
     assert controller.panics == []
     tasks = [task.name for task in controller.sent]
@@ -44,16 +44,16 @@ def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, jo
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory, request, narrow_module):  # noqa: F811
-    """Return what a site is asked in a round with secure sums, and its answers, by task."""
+    """Return a site's requests and answers in a round with secure sums, by task."""
     scenes = request.getfixturevalue("scenes")  # noqa: F811
     job = dataclasses.replace(JOB, bundle="pvt_fpn")
     federation = Federation(job, tmp_path_factory.mktemp("r"), scenes, SITES).enrol()
-    found = {}
+    exchanges = {}
     for task in ("round", "unmask"):
         replies = federation.replies()
-        found[task] = parse_request(task, federation.asked.messages["site-1"]), replies["site-1"]
+        exchanges[task] = parse_request(task, federation.asked.messages["site-1"]), replies["site-1"]
         federation.send(replies)
-    return found, load_site(scenes[0])
+    return exchanges, load_site(scenes[0])
 
 
 def refused(message, question, site, words):
@@ -61,16 +61,16 @@ def refused(message, question, site, words):
         check_reply(message, question, site)
 
 
-def test_what_is_masked_and_what_opens_it_may_leave_and_nothing_else(asked):
-    found, site = asked
-    for question, reply in found.values():
+def test_only_masked_pieces_and_the_shares_that_open_their_sum_leave(asked):
+    exchanges, site = asked
+    for question, reply in exchanges.values():
         check_reply(reply, question, site)
-    question, reply = found["round"]
+    question, reply = exchanges["round"]
     groups, masked = reply.groups, reply.groups[MASKED]
     name = next(iter(masked))
     bare = {piece: value.float() for piece, value in masked.items()}
-    refused(Message(reply.header, bare), question, site, "nothing of the kind is due")
-    refused(Message(reply.header, bare, groups), question, site, "nothing of the kind is due")
+    refused(Message(reply.header, bare), question, site, "permits no such tensors")
+    refused(Message(reply.header, bare, groups), question, site, "permits no such tensors")
     refused(Message(reply.header, {}, {**groups, MASKED: bare}), question, site, "its masked piece .* is torch.float32")
     more = {**groups, MASKED: {**masked, "x": masked[name]}}
     refused(Message(reply.header, {}, more), question, site, "piece x is not")
@@ -78,43 +78,43 @@ def test_what_is_masked_and_what_opens_it_may_leave_and_nothing_else(asked):
     own = dict(groups["shares"]) | {"site-9": groups["shares"]["site-1"]}
     refused(Message(reply.header, {}, {**groups, "shares": own}), question, site, "its shares of site-9 are not due")
     plain = dataclasses.replace(question, job=make_job("fedavg"))
-    refused(reply, plain, site, "masked is nothing that fedavg declares")
+    refused(reply, plain, site, "fedavg does not declare tensor group masked")
 
-    question, reply = found["unmask"]
+    question, reply = exchanges["unmask"]
     opened = reply.groups[OPENED]
-    refused(found["round"][1], question, site, "unknown key")
+    refused(exchanges["round"][1], question, site, "unknown key")
     wide = torch.zeros(99, 33, dtype=torch.uint8)
     for owner, shares in (("site-1", torch.zeros(2, 33)), ("site-9", opened["site-1"]), ("site-1", wide)):
-        refused(Message({}, {}, {OPENED: {owner: shares}}), question, site, f"the shares of {owner} are none")
-    refused(Message({}, {}, {MASKED: masked}), question, site, "is nothing that opens a sum")
-    refused(reply, dataclasses.replace(plain, task="unmask"), site, "nothing of the kind is due")
+        refused(Message({}, {}, {OPENED: {owner: shares}}), question, site, f"the shares of {owner} do not open a sum")
+    refused(Message({}, {}, {MASKED: masked}), question, site, "do not open a sum")
+    refused(reply, dataclasses.replace(plain, task="unmask"), site, "permits no such tensors")
 
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory):
-    """Return the startup folders of two sites and of the server, as `nvflare provision` makes them."""
+    """Return the startup folders that `nvflare provision` makes, and kits that the server's owner could build."""
     folder = tmp_path_factory.mktemp("kits")
     for words in (["-g"], ["-p", "project.yml", "-w", "ws"]):
         command = [sys.executable, "-m", "nvflare.cli", "provision", *words]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     (made,) = (folder / "ws").glob("*/prod_00")
-    found = {name: made / name / "startup" for name in ("site-1", "site-2", "server1", "admin@nvidia.com")}
-    for name in ("server1", "root"):  # what whoever has the server's kit, or the root's key, can put together
+    startup = {name: made / name / "startup" for name in ("site-1", "site-2", "server1", "admin@nvidia.com")}
+    for name in ("server1", "root"):  # from the server's kit, or from the root's key
         kit = folder / name
         kit.mkdir()
         for file in ("rootCA.pem", "fed_client.json"):
-            shutil.copy(found["site-1"] / file, kit)
-    shutil.copy(found["site-1"] / "fed_client.json", found["admin@nvidia.com"])
+            shutil.copy(startup["site-1"] / file, kit)
+    shutil.copy(startup["site-1"] / "fed_client.json", startup["admin@nvidia.com"])
     for suffix in ("key", "crt"):
-        shutil.copy(found["server1"] / f"server.{suffix}", folder / "server1" / f"client.{suffix}")
+        shutil.copy(startup["server1"] / f"server.{suffix}", folder / "server1" / f"client.{suffix}")
     authority = json.loads((folder / "ws" / made.parent.name / "state" / "cert.json").read_text())
     (folder / "root" / "client.key").write_text(authority["root_pri_key"])
     (folder / "root" / "client.crt").write_text(authority["root_cert"])
-    return found | {"the server's as a site's": folder / "server1", "the root's": folder / "root"}
+    return startup | {"the server's as a site's": folder / "server1", "the root's": folder / "root"}
 
 
 def federated(kits, folder, sites):
-    """Return a federation of two sites with their kits, enrolled, and what its first site is asked."""
+    """Return an enrolled federation of two sites with kits, and the request to its first site."""
     federation = Federation(JOB, folder, sites, SITES[:2])
     for name, runner in federation.sites.items():
         runner.identity = kit_identity(kits[name])
@@ -122,18 +122,18 @@ def federated(kits, folder, sites):
 
 
 @pytest.mark.usefixtures("toy_bundle")
-def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(kits, tmp_path, scenes):  # noqa: F811
-    """A server that puts a key of its own in between has no signature of the site."""
+def test_sites_of_a_provisioned_federation_sign_their_keys_and_accept_no_others(kits, tmp_path, scenes):  # noqa: F811
+    """A server that inserts its own key has no signature of the site."""
     federation, asked = federated(kits, tmp_path, scenes)
-    said = asked.header["sums"]
-    assert all(set(one) == {"key", "certificate", "signature"} for one in said["keys"].values())
+    sums = asked.header["sums"]
+    assert all(set(one) == {"key", "certificate", "signature"} for one in sums["keys"].values())
 
     def with_key(one):
-        keys = {**said["keys"], "site-2": one}
-        return dataclasses.replace(asked, header={**asked.header, "sums": {**said, "keys": keys}})
+        keys = {**sums["keys"], "site-2": one}
+        return dataclasses.replace(asked, header={**asked.header, "sums": {**sums, "keys": keys}})
 
     own = public_of(b"s" * 32).hex()
-    true = said["keys"]["site-2"]
+    true = sums["keys"]["site-2"]
     lies = [({"key": own}, "not signed by its"), ({**true, "key": own}, "not signed by a startup kit of this project")]
     for lie, words in lies:
         with pytest.raises(SiteRefusal, match=f"key of site-2 is {words}"):
@@ -147,16 +147,16 @@ WHOSE = {"the server's as a site's": "the server", "admin@nvidia.com": "an admin
 
 @pytest.mark.usefixtures("toy_bundle")
 @pytest.mark.parametrize("kit, whose", WHOSE.items())
-def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noqa: F811
-    """A round of one hospital and the server's own certificate opened that hospital's weights to the last bit."""
+def test_only_sites_join_a_sum(kits, tmp_path, scenes, kit, whose):  # noqa: F811
+    """Otherwise a round of one hospital and the server's certificate would reveal that hospital's weights."""
     federation, asked = federated(kits, tmp_path, scenes)
-    said, liar = asked.header["sums"], Identity(kits[kit])
+    sums, liar = asked.header["sums"], Identity(kits[kit])
     name = x509.load_pem_x509_certificate((kits[kit] / "client.crt").read_bytes()).subject
     (name,) = (str(one.value) for one in name.get_attributes_for_oid(NameOID.COMMON_NAME))
-    name = name.partition("@")[0]  # which no site's name has
+    name = name.partition("@")[0]  # no site's name contains @
     run = f"{JOB.name}/{federation.server.folder.name}".encode()
-    keys = {"site-1": said["keys"]["site-1"], name: liar.sign(run, public_of(b"s" * 32))}
-    lie = {**said, "sites": ["site-1", name], "keys": keys}
+    keys = {"site-1": sums["keys"]["site-1"], name: liar.sign(run, public_of(b"s" * 32))}
+    lie = {**sums, "sites": ["site-1", name], "keys": keys}
     with pytest.raises(SiteRefusal, match=rf"the key of {name} is signed by ({whose}, and by no site|\[.*@)"):
         federation.answer("site-1", "round", Message(asked.header | {"sums": lie}, asked.pieces))
     federation.run()  # and an honest round goes on
@@ -165,7 +165,7 @@ def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noq
 
 @pytest.mark.usefixtures("toy_bundle")
 def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scenes):  # noqa: F811
-    """Else all sites would refuse every round because of one."""
+    """Otherwise all sites would refuse every round."""
     federation = Federation(dataclasses.replace(JOB, min_sites=2), tmp_path, scenes, SITES)
     federation.server.upload._project = Project(kits["server1"])
     for site, runner in federation.sites.items():
@@ -176,10 +176,10 @@ def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scene
     assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
 
 
-def test_no_kit_is_no_identity_and_a_server_s_is_no_site_s(kits):
+def test_only_a_sites_kit_is_an_identity(kits):
     assert kit_identity(kits["server1"]) is None  # it has a server.key
     site = kit_identity(kits["site-1"])
-    said = site.sign(b"job/run", b"p" * 32)
-    kit_identity(kits["site-2"]).check("site-1", b"job/run", said)
+    sums = site.sign(b"job/run", b"p" * 32)
+    kit_identity(kits["site-2"]).check("site-1", b"job/run", sums)
     with pytest.raises(ValueError, match="the key of site-2 is signed by"):
-        site.check("site-2", b"job/run", said)
+        site.check("site-2", b"job/run", sums)

@@ -1,12 +1,9 @@
-"""Two segmentation sites and one depth site in one federation, in one process.
-
-README's one command, which tests/docs follow, launches the simulator with such sites.
-"""
+"""Two segmentation sites and one depth site in one federation, in one process."""
 
 import json
 import math
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import cv2
 import pytest
@@ -27,7 +24,7 @@ JOBS = ("mat_fl", "fedhca2", "fedavg_cluster")
 
 @pytest.fixture(scope="module", params=JOBS)
 def launch(request, tmp_path_factory):
-    """Return an ended run of a job on the sites that the job itself renders, on narrow networks."""
+    """Return an ended run of a job on rendered sites with narrow networks."""
     folder = tmp_path_factory.mktemp(request.param)
     job, workspace = tiny_job(folder, request.param), folder / "ws"
     edit(job / SERVER, lambda config: config["workflows"][0]["args"]["training"].update(start="random"))
@@ -72,15 +69,13 @@ def test_heads_have_the_channels_of_their_task_and_encoders_are_exchanged(launch
         assert len(set(sent)) == 1
 
 
-def test_who_is_of_one_group_has_one_encoder_and_keeps_its_head(launch):
+def test_sites_of_one_group_have_one_encoder_and_their_own_heads(launch):
     own, groups = models(launch), rounds(launch, "aggregation")[-1].get("groups", {})
     alike = {
         (a, b): all(torch.equal(own[a][n], own[b][n]) for n in own[a] if n.startswith("encoder."))
-        for a in SITES
-        for b in SITES
-        if a < b
+        for a, b in combinations(SITES, 2)
     }
-    if launch.name == "fedhca2":  # an encoder of its own for each, of changes that all have a part in
+    if launch.name == "fedhca2":  # each site has its own encoder
         assert not any(alike.values())
     else:
         assert alike == {(a, b): groups[a] == groups[b] for a, b in alike} and any(alike.values())
@@ -91,11 +86,11 @@ def test_who_is_of_one_group_has_one_encoder_and_keeps_its_head(launch):
 def test_the_best_model_has_the_highest_dice_or_the_lowest_error(launch):
     for site, kind in KINDS.items():
         metric, pick = {"segmentation": ("dice", max), "depth": ("rmse", min)}[kind]
-        found = [r["metrics"][metric]["mean"] for r in rounds(launch) if r["site"] == site]
-        assert len(found) == 3 and len(set(found)) > 1
+        scores = [r["metrics"][metric]["mean"] for r in rounds(launch) if r["site"] == site]
+        assert len(scores) == 3 and len(set(scores)) > 1
         best = load_metadata(launch.run / site / "best.safetensors")
-        assert float(best[f"validation_{metric}"]) == pick(found)
-        assert int(best["round"]) == found.index(pick(found)) and best["task"] == kind
+        assert float(best[f"validation_{metric}"]) == pick(scores)
+        assert int(best["round"]) == scores.index(pick(scores)) and best["task"] == kind
 
 
 def test_the_report_has_a_part_per_task_and_no_number_across_tasks(launch):
@@ -117,8 +112,7 @@ def test_the_report_has_a_part_per_task_and_no_number_across_tasks(launch):
     assert "mean over sites" not in console.partition("Depth (site-3): RMSE mm on the validation split")[2]
 
 
-def test_each_task_is_shown_by_its_own_pictures(launch):
-    """Four panels each, of depth in colour above a bar of millimetres; the page has every one of them."""
+def test_each_task_has_its_own_pictures_with_four_panels(launch):
     page = launch.page.read_text()
     for site, kind in KINDS.items():
         pictures = sorted((launch.run / site / "overlays").glob("validation-*.png"))
@@ -137,8 +131,7 @@ def test_each_task_is_shown_by_its_own_pictures(launch):
         assert coloured > 0.5 if kind == "depth" else coloured < 0.1
 
 
-def test_an_outsider_of_each_task_gets_a_model(launch):
-    """Rendered sites publish theirs."""
+def test_unseen_sites_of_each_task_get_a_model(launch):
     files = rounds(launch, "outsider")[-1]["files"]
     assert sorted(files.values()) == ["model-depth.safetensors", "model-segmentation.safetensors"]
     depth = load_file(launch.run / "server" / "model-depth.safetensors")

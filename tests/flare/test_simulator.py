@@ -1,7 +1,6 @@
-"""`nvflare simulator` itself: results, equal bits whatever the threads, kills and resumes, exit codes.
+"""`nvflare simulator` itself: results, equal bits with any number of threads, kills and resumes, exit codes.
 
-A launch costs 15 to 50 seconds, so that several tests look at one. All are of narrow networks, and all but the
-script's of processes that have imported ahead.
+A launch takes 15 to 50 seconds, so several tests share one. All networks are narrow.
 """
 
 import json
@@ -45,7 +44,7 @@ def launch(folder, programs):
 
 @pytest.fixture(scope="module")
 def plain(folder, job, launch):
-    """The user's own command: no -t, so that every task is a process of its own."""
+    """The user's own command: without -t, every task is a separate process."""
     with launch(job, folder / "plain", "-n", "2") as simulator:
         simulator.code = simulator.wait()
     return simulator
@@ -60,9 +59,9 @@ def killed(folder, job, launch):
     return simulator
 
 
-def weights(simulator, round=1):
-    """Return every server tensor of a round's state: models, mixtures and the hypernetworks."""
-    return load_file(simulator.run / "server" / f"round-{round:05d}.safetensors")
+def weights(simulator):
+    """Return every server tensor of the last round: models, mixtures and the hypernetworks."""
+    return load_file(simulator.run / "server" / "round-00001.safetensors")
 
 
 def records(simulator, kind="site"):
@@ -75,11 +74,17 @@ def assert_equal_bits(a, b):
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
 
 
-def test_the_plain_command_ends_well(plain, folder):
+def test_the_plain_command_ends_well_and_its_workspace_has_the_final_models_of_the_state_folder(plain, folder):
     assert plain.code == 0, plain.output[-4000:]
     page, models = folder / "plain" / "report" / "index.html", folder / "plain" / "models"
     assert plain.last_line == f"surgfl: pfedsis finished 2 rounds; models {models}, report {page}"
     assert page.stat().st_size > 10_000 and "</html>" in page.read_text()
+    for site in SITES:
+        for name in ("model", "best"):
+            copy, model = (parent / site / f"{name}.safetensors" for parent in (models, plain.run))
+            assert copy.read_bytes() == model.read_bytes() and copy.samefile(model)
+    assert f"models  {models}/<site>/model.safetensors" in plain.output
+    assert f"state   {plain.run}\n" in plain.output
 
 
 def test_every_site_keeps_its_models_pictures_and_scalars(plain):
@@ -93,7 +98,7 @@ def test_every_site_keeps_its_models_pictures_and_scalars(plain):
     assert list((plain.run / "server" / "tensorboard").glob("events*"))
 
 
-def test_one_line_per_site_and_round_says_how_it_goes(plain):
+def test_one_line_per_site_and_round_shows_the_progress(plain):
     for site in SITES:
         for round in (1, 2):
             lines = [line for line in plain.output.splitlines() if f"round {round}/2  {site}  loss" in line]
@@ -101,7 +106,7 @@ def test_one_line_per_site_and_round_says_how_it_goes(plain):
     assert "Dice on the validation split" in plain.output
 
 
-# What a run prints, line by line; what is like none of these is not ours.
+# Lines that a run prints; all other lines are not ours.
 OURS = re.compile(
     r"pfedsis: 2 sites|site site-\d begins|(enrol|round \d/\d|finish)  |finished$|Dice on the validation|site  +|-+ |"
     r"(site-\d|mean over sites|worst site) |\(first: |(models|report|state)  |FLARE ends its|surgfl: |server |$"
@@ -109,21 +114,12 @@ OURS = re.compile(
 
 
 def test_at_most_five_lines_of_a_run_are_not_ours(plain):
-    """Of two sites and a process per task, each of which FLARE greets with a line."""
+    """FLARE logs a line for each process of each task."""
     foreign = [line for line in plain.output.splitlines() if not OURS.match(line)]
     assert len(foreign) <= 5, foreign
     logs = [(plain.workspace / party / "log.txt").read_text() for party in ("server", *SITES)]
     assert all("ClientTaskWorker started to run" in log for log in logs[1:])
     assert "nvflare" not in plain.output.replace("nvflare simulator", "") and "Traceback" not in plain.output
-
-
-def test_the_workspace_holds_the_final_models_and_the_state_beside_it_is_the_same(plain):
-    for site in SITES:
-        for name in ("model", "best"):
-            left, kept = (folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run))
-            assert left.read_bytes() == kept.read_bytes() and left.samefile(kept)
-    assert f"models  {plain.workspace}/models/<site>/model.safetensors" in plain.output
-    assert f"state   {plain.run}\n" in plain.output
 
 
 def test_only_declared_pieces_travel_and_are_counted(plain):
@@ -161,7 +157,7 @@ def test_the_script_trains_to_the_weights_of_the_simulators_command(plain, job, 
     assert (tmp_path / "py-state" / "pfedsis" / "latest" / "run.json").is_file()
 
 
-def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path, programs):
+def test_a_failed_job_ends_with_its_reason_also_in_the_script(tmp_path, programs):
     tiny_job(tmp_path / "jobs", "pfedsis", sensitivty_images=2)
     done = run_script(tmp_path, programs / "python", ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
@@ -170,7 +166,7 @@ def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path, pro
 
 
 def run_script(folder, python, root):
-    """Run `job.py` beside the folder's own jobs."""
+    """Run `job.py` with the folder's own jobs."""
     shutil.copy(JOBS / "job.py", folder / "jobs")
     command = [python, folder / "jobs" / "job.py", "pfedsis", "-n", "2", "-w", folder / "py"]
     variables = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PATH": ""}
@@ -186,16 +182,15 @@ def test_a_dead_client_ends_the_job_and_is_named(killed):
 # ---- what leaves a site
 
 
-def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp_path, launch):
-    """FedPer's head, in round 2; round 1 and the other site pass."""
+def test_a_sites_own_filter_stops_an_undeclared_piece(tmp_path, launch):
+    """FedPer's head in round 2; round 1 and the other site pass."""
     job = tiny_job(tmp_path, "fedper")
-
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(path="tests.flare.client.Liar"))
     with launch(job, tmp_path / "ws", *AT_ONCE) as simulator:
         assert simulator.wait() not in (0, None)
     assert simulator.last_line.endswith(
         "FAILED: round 2 has 1 valid update and needs 2: site-2: FLARE reports TASK_RESULT_FILTER_ERROR; "
-        "the site's log says why"
+        "the site's log has the reason"
     )
     log = (tmp_path / "ws" / "site-2" / "log.txt").read_text()
     assert f"piece {HEAD} (4,) is not declared; nothing was sent" in log
@@ -205,7 +200,6 @@ def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp
 
 def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path, launch):
     job = tiny_job(tmp_path, "fedavg")
-
     misspelt = {"path": "shared_components.flare.executor.SiteExecutors"}
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(misspelt))
     with launch(job, tmp_path / "ws", *AT_ONCE) as simulator:

@@ -1,4 +1,4 @@
-"""FLARE's own agent at a site obeys any message of the server; ours what is listed, as the site's own file allows."""
+"""A site obeys only listed commands that its own file allows; FLARE's own agent obeys any message of the server."""
 
 import io
 import uuid
@@ -19,8 +19,14 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.flare.patches import site_commands
 from shared_components.flare.patches.message_filters import Refusals
-from shared_components.flare.patches.replace import REPLACES
-from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE, WITH_THE_JOB, keep_commands, why_not
+from shared_components.flare.patches.site_commands import (
+    OF_JOBS,
+    OF_PEOPLE,
+    WITH_JOB,
+    command_problem,
+    restrict_commands,
+)
+from tests.flare.conftest import put_back
 
 SECRET = "-----BEGIN PRIVATE KEY----- of hospital-a"
 JOB, OTHER = str(uuid.UUID(int=7)), str(uuid.UUID(int=8))
@@ -43,20 +49,10 @@ POLICY = {
 TOPICS = sorted({topic for one in ClientRequestProcessors.request_processors for topic in one.get_topics()})
 
 
-def app_zip():
-    """Return a zipped app without files."""
-    buffer = io.BytesIO()
-    zipfile.ZipFile(buffer, "w").close()
-    return buffer.getvalue()
-
-
 @pytest.fixture
 def agent(monkeypatch):
     """FLARE's agent of hospital-a as installed, whose file is the default one; commands but the shell's are noted."""
-    for owner, name in ((FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info")):
-        present = getattr(owner, name)
-        own = getattr(present, REPLACES, present)
-        monkeypatch.setattr(owner, name, staticmethod(own) if owner is AppAuthzService else own)
+    put_back(monkeypatch, (FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info"))
     monkeypatch.setattr(FLContext, "__enter__", lambda self: self, raising=False)
     monkeypatch.setattr(FLContext, "__exit__", lambda *_: None, raising=False)
     monkeypatch.setattr(site_commands, "_REFUSALS", Refusals(site_commands.logger))
@@ -81,45 +77,49 @@ def ask(agent, topic, body="", *, origin="server", **headers):
     return agent._dispatch_request(CellMessage({MessageHeaderKey.ORIGIN: origin}, command)).payload.body
 
 
-@pytest.mark.parametrize("said", HEADERS.values(), ids=HEADERS)
-def test_flare_gives_a_file_to_the_server_and_ours_does_not(agent, tmp_path, said, caplog):
+@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
+def test_flare_gives_a_file_to_the_server_and_we_do_not(agent, tmp_path, headers, caplog):
     key = tmp_path / "client.key"
     key.write_text(SECRET)
     for command in ("cat", "head", "tail", "grep PRIVATE"):
-        if said in (HEADERS["nothing asked"], HEADERS["no authorisation"], HEADERS["super"]):
-            flares = {k: v for k, v in said.items() if k != RequestHeader.REQUIRE_AUTHZ}
+        if headers in (HEADERS["nothing asked"], HEADERS["no authorisation"], HEADERS["super"]):
+            flares = {k: v for k, v in headers.items() if k != RequestHeader.REQUIRE_AUTHZ}
             assert SECRET in ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **flares), "FLARE's own"
-    keep_commands()
+    restrict_commands()
     for command in ("cat", "head", "tail", "grep PRIVATE", "ls"):
-        answer = ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **said)
-        assert SECRET not in answer and answer == "this site refuses it: sys.shell is none that a server has to give"
-    assert caplog.text.count("a command of the server is refused: sys.shell") == 1
+        answer = ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **headers)
+        assert SECRET not in answer and answer == "this site refuses it: no server needs the command sys.shell"
+    assert caplog.text.count("a command of the server is refused: no server needs the command sys.shell") == 1
 
 
 @pytest.mark.parametrize("topic", [one for one in TOPICS if one not in OF_JOBS | set(OF_PEOPLE)])
-@pytest.mark.parametrize("said", HEADERS.values(), ids=HEADERS)
-def test_every_other_command_of_flares_is_refused(agent, topic, said):
-    keep_commands()
-    assert "refuses it" in ask(agent, topic, "DEBUG", **{RequestHeader.JOB_ID: JOB, **said})
+@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
+def test_every_other_command_of_flares_is_refused(agent, topic, headers):
+    restrict_commands()
+    assert "refuses it" in ask(agent, topic, "DEBUG", **{RequestHeader.JOB_ID: JOB, **headers})
     assert not agent.seen and not agent.audit
 
 
-def test_the_list_names_commands_that_flare_has():
+def test_flare_has_the_listed_commands_and_other_payloads_are_refused():
     assert OF_JOBS | set(OF_PEOPLE) <= set(TOPICS)
     assert {TrainingTopic.DELETE_RUN, SysCommandTopic.SHELL, TrainingTopic.CONFIGURE_JOB_LOG} <= set(TOPICS)
+    for payload in (None, b"cat", {"topic": "train.abort"}, Message(["train.abort"], "")):
+        assert command_problem(payload, "server") == "it is no command"
 
 
 @pytest.mark.parametrize("topic", sorted(OF_JOBS))
-def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic):
+def test_a_jobs_commands_pass_and_a_job_that_is_a_path_does_not(agent, topic):
     def described(job):
         return {RequestHeader.JOB_ID: job, RequestHeader.JOB_META: {"job_id": job}}
 
-    keep_commands()
-    body = app_zip() if topic == TrainingTopic.DEPLOY else ""
+    restrict_commands()
+    buffer = io.BytesIO()
+    zipfile.ZipFile(buffer, "w").close()
+    body = buffer.getvalue() if topic == TrainingTopic.DEPLOY else ""
     assert ask(agent, topic, body, **described(JOB)) == "ok" and agent.seen == [topic]
     for job in ("..", "local", "../..", "/etc", f"{JOB}/..", JOB.upper().replace("0", "A"), f"{{{JOB}}}", 7, ["x"]):
         assert "which is no job's id" in ask(agent, topic, **described(job)), job
-    if topic in WITH_THE_JOB:
+    if topic in WITH_JOB:
         assert "which is no job's id" in ask(agent, topic, **described(""))
         for meta in ({"job_id": OTHER}, {}, None, [JOB], "job_id"):
             headers = {RequestHeader.JOB_ID: JOB, RequestHeader.JOB_META: meta}
@@ -128,34 +128,29 @@ def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic)
 
 
 @pytest.mark.parametrize(("topic", "right"), OF_PEOPLE.items())
-def test_a_persons_command_is_asked_of_the_sites_own_file_whatever_the_message_says(agent, topic, right):
-    """FLARE obeys it without anybody's name where the message asks for no authorisation."""
+def test_a_persons_command_needs_a_right_in_the_sites_own_file_whatever_the_message_contains(agent, topic, right):
+    """FLARE obeys it without a name if the message requests no authorisation."""
     assert ask(agent, topic) == "ok" and agent.seen.pop() == topic
-    keep_commands()
-    for said in ({}, {RequestHeader.REQUIRE_AUTHZ: "false"}, {RequestHeader.ADMIN_COMMAND: "nothing"}):
-        assert ask(agent, topic, **said) != "ok", said
+    restrict_commands()
+    for headers in ({}, {RequestHeader.REQUIRE_AUTHZ: "false"}, {RequestHeader.ADMIN_COMMAND: "nothing"}):
+        assert ask(agent, topic, **headers) != "ok", headers
     assert not agent.seen
     assert ask(agent, topic, **CHIEF) == "ok"
     member = {**CHIEF, RequestHeader.USER_ROLE: "member"}
     assert (ask(agent, topic, **member) == "ok") == (right == "check_status")
     for role in ("super", " Super"):
-        assert "nobody's role is 'super'" in ask(agent, topic, **{**CHIEF, RequestHeader.USER_ROLE: role})
+        assert "nobody has the role 'super'" in ask(agent, topic, **{**CHIEF, RequestHeader.USER_ROLE: role})
 
 
-def test_a_sites_own_process_of_a_job_tells_how_it_is_and_the_server_does_not(agent):
-    keep_commands()
+def test_only_a_sites_own_process_of_a_job_may_report_its_status(agent):
+    restrict_commands()
     topic = TrainingTopic.NOTIFY_JOB_STATUS
     assert ask(agent, topic, origin=f"hospital-a.{JOB}") == "ok"
     assert "refuses it" in ask(agent, topic) and "refuses it" in ask(agent, topic, origin=f"server.{JOB}")
 
 
-@pytest.mark.parametrize("payload", [None, b"cat", {"topic": "train.abort"}, Message(["train.abort"], "")])
-def test_what_is_no_command_is_refused(payload):
-    assert why_not(payload, "server") == "it is no command"
-
-
-def test_what_flare_writes_into_the_audit_is_one_short_line(agent):
-    keep_commands()
+def test_flare_writes_only_short_lines_into_the_audit(agent):
+    restrict_commands()
     forged = "chief\n[E:forged] " + 1000 * "x"
     ask(agent, TrainingTopic.ABORT, **{RequestHeader.JOB_ID: JOB, RequestHeader.USER_NAME: forged})
     (event,) = agent.audit
@@ -165,11 +160,10 @@ def test_what_flare_writes_into_the_audit_is_one_short_line(agent):
 @pytest.mark.parametrize(
     ("role", "may"), [("project_admin", True), ("lead", True), ("member", False), ("super", False), ("", False)]
 )
-def test_a_job_is_taken_by_the_role_of_the_certificate_that_has_signed_it(agent, role, may, caplog):
-    """FLARE asks of a job without code nothing but its signature."""
+def test_a_job_is_accepted_by_the_role_in_the_certificate_of_its_signer(agent, role, may, caplog):
     who = {"submitter_name": "anna@example.org", "submitter_org": "university", "submitter_role": role}
     assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={}) == (True, "")
-    keep_commands()
+    restrict_commands()
     assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={})[0] == may
     assert ("may not submit jobs here" in caplog.text) == (not may)
     lead = {**who, "submitter_role": "lead"}

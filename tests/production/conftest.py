@@ -14,7 +14,7 @@ SITES = ("hospital-a", "hospital-b", "hospital-c")
 
 @pytest.fixture
 def deploy(tmp_path, scenes):  # noqa: F811
-    """Return a function that provisions a federation of these sites, of narrow networks, which ends with the test."""
+    """Return a function that provisions a federation with narrow networks, which ends with the test."""
     made = []
 
     def make(*names, **options):
@@ -30,10 +30,9 @@ def deploy(tmp_path, scenes):  # noqa: F811
 
 @pytest.fixture
 def deploy_quick(deploy, programs):
-    """Return `deploy` whose jobs' processes are forks of `tests/warm.py`, at a third of the time.
+    """Return `deploy` with forks of `tests/warm.py` as job processes, which takes a third of the time.
 
-    For what only needs a job to run, or a whole party to be killed. Tests of what dies with a process, of what one
-    holds, and of the way itself have real ones.
+    Tests that kill or inspect single processes need real processes.
     """
 
     def make(*names, variables=None, **options):

@@ -1,4 +1,4 @@
-"""`surgfl job` against a real server: submit, list, watch, stop, fetch, and all that an administrator can do wrong."""
+"""`surgfl job` against a real server: submit, list, watch, stop, fetch, and wrong commands."""
 
 import json
 import os
@@ -18,22 +18,22 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def surgfl(capsys):
-    """Return a function that gives a command of `surgfl job`; it returns the code and the two outputs."""
+    """Return a function that runs a command of `surgfl job`, and returns the exit code and both outputs."""
 
-    def give(deployment, *words, who=CHIEF):
+    def run(deployment, *words, who=CHIEF):
         kit = who if "/" in str(who) else deployment.kits / who
-        capsys.readouterr()  # what FLARE has said to the test itself
+        capsys.readouterr()  # drop FLARE's own output
         code = main(["job", *map(str, words), "--admin", str(kit)])
         out, err = capsys.readouterr()
         return code, out.strip(), err.strip()
 
-    return give
+    return run
 
 
 def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, surgfl, tmp_path):
     deployment = deploy_quick("hospital-a", "hospital-b")
     job = deployment.job("pfedsis", rounds=5)
-    code, out, err = surgfl(deployment, "list")  # before the server is there
+    code, out, err = surgfl(deployment, "list")  # before the server starts
     assert (code, out) == (2, "") and "cannot be reached" in err and err.count("\n") == 0, err
 
     deployment.start()
@@ -53,14 +53,14 @@ def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, 
     assert json.loads((result / "run.json").read_text())["rounds"] == 2
     page = (result / "report" / "index.html").read_text()
     assert "hospital-a" in page and "data:image/jpeg" not in page and "data:image/png" not in page
-    kept = json.loads((result / "rounds.jsonl").read_text().splitlines()[-1])
+    last = json.loads((result / "rounds.jsonl").read_text().splitlines()[-1])
     expected = {"report/index.html", "run.json", "rounds.jsonl"}
-    expected |= {f"models/server/{name}" for name in kept["files"].values()}
+    expected |= {f"models/server/{name}" for name in last["files"].values()}
     assert {str(p.relative_to(result)) for p in result.rglob("*") if p.is_file()} == expected
-    assert len(expected) == 4, "the scenes' sites publish their model, so that outsiders get one"
+    assert len(expected) == 4, "the sites publish their models, so there is a model for unseen sites"
     assert not list(deployment.server.runs("pfedsis").glob("hospital-*/overlays"))
     code, out, err = surgfl(deployment, "fetch", first, "--out", tmp_path / "results")
-    assert code == 2 and "is there already" in err
+    assert code == 2 and "exists already" in err
 
     code, second, err = surgfl(deployment, "submit", job, "--set", "rounds=500")
     assert code == 0, err
@@ -92,7 +92,7 @@ def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, 
     assert code == 2 and "is the kit of a site" in err
 
 
-def test_flares_console_opens_as_the_kits_owner_and_asks_for_no_name(deploy_quick):
+def test_flares_console_logs_in_as_the_kits_owner_without_asking_for_a_name(deploy_quick):
     deployment = deploy_quick("hospital-a")
     deployment.start()
     path = f"{Path(sys.executable).parent}{os.pathsep}{deployment.variables['PATH']}"

@@ -1,4 +1,4 @@
-"""What strict kits refuse: code that a job brings, unlisted classes; and FLARE's own rehearsal, `nvflare poc`."""
+"""Strict kits refuse code and unlisted classes in jobs; and FLARE's own rehearsal, `nvflare poc`."""
 
 import os
 import re
@@ -26,7 +26,7 @@ SITES = ("site-1", "site-2")
 
 @pytest.fixture
 def poc(tmp_path):
-    """Return a function that runs bash with a home and a workspace of `nvflare poc` of its own; nothing of it stays."""
+    """Return a function that runs bash with its own home and workspace of `nvflare poc`; its processes end."""
     mark = tmp_path.name + str(os.getpid())
     variables = {
         **os.environ, MARK: mark, "HOME": str(tmp_path / "home"), "NVFLARE_POC_WORKSPACE": str(tmp_path / "poc"),
@@ -51,15 +51,15 @@ SMALL = "--set rounds=1 --set training.iterations=1 --set training.height=32 --s
 
 
 def test_a_rehearsal_of_the_guide_trains(poc, tmp_path):
-    """The block of docs/how-to/deploy.md, with ports and a folder of its own and a job as small as can be."""
-    (block,) = (
-        one for one in blocks_of(ROOT / "docs" / "how-to" / "deploy.md", "deploy") if "nvflare poc start" in one.text
-    )
+    """Run the block of docs/how-to/deploy.md with other ports, another folder and a tiny job."""
+    blocks = blocks_of(ROOT / "docs" / "how-to" / "deploy.md", "deploy")
+    (commands,) = (block.text for block in blocks if "nvflare poc start" in block.text)
     (tmp_path / "project.yml").write_text(yaml.safe_dump(project(*free_ports(2))))
-    commands = block.text.replace("/tmp/nvflare/poc/", f"{tmp_path}/poc/").replace("-n 2", "-i project.yml")
-    commands = commands.replace("--watch", f"{SMALL} --watch").replace(
-        "--videos 1,1,1", "--videos 1,1,1 --width 96 --height 64"
-    )
+    for old, new in (
+        ("/tmp/nvflare/poc/", f"{tmp_path}/poc/"), ("-n 2", "-i project.yml"), ("--watch", f"{SMALL} --watch"),
+        ("--videos 1,1,1", "--videos 1,1,1 --width 96 --height 64"),
+    ):  # fmt: skip
+        commands = commands.replace(old, new)
     kits = tmp_path / "poc" / "example_project" / "prod_00"
     done = poc("-euo", "pipefail", "-c", commands, PYTHONPATH=str(ROOT))
     assert re.search(r"^surgfl: job \S+ finished$", done, re.M), done
@@ -70,45 +70,37 @@ def test_a_rehearsal_of_the_guide_trains(poc, tmp_path):
 
 
 def project(port, admin_port):
-    """Return a description as FLARE wants it."""
+    """Return a project file of FLARE."""
     builders = ["workspace.WorkspaceBuilder", "static_file.StaticFileBuilder", "cert.CertBuilder"]
-    organisation = {"org": "consortium"}
+    ports = {"default_host": "localhost", "fed_learn_port": port, "admin_port": admin_port}
+    participants = [
+        {"name": "server", "type": "server", **ports}, *({"name": name, "type": "client"} for name in SITES),
+        *({"name": f"{name}@nvidia.com", "type": "admin", "role": role}
+          for name, role in (("admin", "project_admin"), ("lead", "lead"))),
+    ]  # fmt: skip
     return {
-        "api_version": 3,
-        "name": "example_project",
-        "participants": [
-            {
-                "name": "server",
-                "type": "server",
-                "default_host": "localhost",
-                "fed_learn_port": port,
-                "admin_port": admin_port,
-                **organisation,
-            },
-            *({"name": name, "type": "client", **organisation} for name in SITES),
-            {"name": "admin@nvidia.com", "type": "admin", "role": "project_admin", **organisation},
-            {"name": "lead@nvidia.com", "type": "admin", "role": "lead", **organisation},
-        ],
+        "api_version": 3, "name": "example_project",
+        "participants": [participant | {"org": "consortium"} for participant in participants],
         "builders": [{"path": f"nvflare.lighter.impl.{name}"} for name in builders],
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture
 def marker(tmp_path):
-    """Return a folder where code that a job brings leaves a file as soon as it is imported."""
+    """Return a folder where a job's code writes a file when it is imported."""
     (tmp_path / "marker").mkdir()
     return tmp_path / "marker"
 
 
 def test_a_strict_site_runs_our_jobs_and_refuses_code_and_classes_that_are_not_listed(deploy_quick, marker):
-    """The server would take the code: the sites decide for themselves."""
+    """The server would accept the code."""
     deployment = deploy_quick("hospital-a", "hospital-b")
     secure(find_kit(deployment.server.kit), allow_custom_code=True)
     deployment.start()
     brings = deployment.submit(with_code(deployment, marker))
     assert deployment.wait(brings) == "FINISHED:FAILED_TO_RUN"
-    said = "\n".join(deployed(deployment, brings))
-    assert all(f"{name}: NVFLARE_ERROR: BYOC not permitted" in said for name in deployment.sites)
+    details = "\n".join(deployed(deployment, brings))
+    assert all(f"{name}: NVFLARE_ERROR: BYOC not permitted" in details for name in deployment.sites)
     other = deployment.submit(naming(deployment.job("fedavg", name="other"), CLIENT, UNLISTED))
     assert deployment.wait(other) != "FINISHED:COMPLETED"
     for site in deployment.sites.values():
@@ -158,7 +150,7 @@ def test_no_party_starts_without_what_restricts_it(deploy, tmp_path, name):
     own, party.kit = party.kit, prepared
     party.start()
     assert party.process.wait(60) == 1
-    assert f"{prepared}/local/resources.json: no such file, so that FLARE's own defaults would hold" in party.log
+    assert f"{prepared}/local/resources.json: no such file, so FLARE's own defaults would apply" in party.log
     assert main(["secure-kit", str(prepared)]) == main(["secure-kit", "--check", str(prepared)]) == 0
     (own / "local" / "resources.json").write_text("")
     path = f"{NVFLARE.parent}{os.pathsep}{party.variables['PATH']}"

@@ -1,4 +1,4 @@
-"""A party is killed or started again: its processes end and no others, who is left goes on, and nothing is lost."""
+"""A party is killed or restarted: only its processes end, the other parties continue, and no result is lost."""
 
 import json
 
@@ -20,8 +20,8 @@ def submit(deployment, job, *words, capsys):
     return capsys.readouterr().out.split()[-1]
 
 
-def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(deploy_quick, capsys):
-    # seconds before each of a round's two steps, in which it comes back
+def test_only_a_restarted_site_is_rejected_and_it_takes_part_again_after_a_resume(deploy_quick, capsys):
+    # seconds before each of a round's two steps, so that the site comes back in time
     deployment = deploy_quick(variables={REST: "5"})
     deployment.start()
     job = deployment.job("fedavg", rounds=6, min_sites=2, bundle="pfedsis")
@@ -34,16 +34,16 @@ def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(d
     before = rejected(deployment, "fedavg")
     assert len(before) == 6 and not before[0]
     assert [set(one) for one in before[-3:]] == [{"hospital-b"}] * 3, before
-    assert before[-1]["hospital-b"].startswith("it was started again")
+    assert before[-1]["hospital-b"].startswith("it was restarted")
 
     again = submit(deployment, job, "--set", "rounds=7", "--resume", begun, capsys=capsys)
     assert deployment.wait(again) == "FINISHED:COMPLETED", deployment.server.log[-4000:]
     after = rejected(deployment, "fedavg")
-    assert after[:6] == before and after[6] == {}, "the resumed run is the same one, with the site in it"
+    assert after[:6] == before and after[6] == {}, "the resumed run is the same run, with the site"
 
 
 def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy_quick, capsys):
-    # that round 3 is not over before the kill
+    # round 3 must not be over before the kill
     deployment = deploy_quick("hospital-a", "hospital-b", variables={REST: "2"})
     deployment.start()
     whole = submit(deployment, deployment.job("pfedsis", name="whole", rounds=3), capsys=capsys)
@@ -74,8 +74,7 @@ REPLACED = {
 PROCESSES = {"server_train", "runner_process", "client_train", "worker_process"}
 
 
-def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy, tmp_path):
-    """And each of the four kinds of processes is guarded before it connects to anybody."""
+def test_each_process_is_guarded_before_it_connects_and_a_party_is_killed_alone_and_comes_back(deploy, tmp_path):
     guarded = tmp_path / "guarded.txt"
     deployment = deploy("hospital-a", "hospital-b", variables={GUARDED: str(guarded)})
     deployment.start()
@@ -96,10 +95,10 @@ def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy, tmp_pa
     deployment.kill()
     assert marked(deployment.mark) == []
     assert "Shutting down" not in first.log and first.log
-    assert all(set(found) >= REPLACED for _, found in noted(guarded)), noted(guarded)
+    assert all(set(replaced) >= REPLACED for _, replaced in noted(guarded)), noted(guarded)
 
 
 def noted(file):
-    """Return of each process that has begun to connect its kind, and which functions it had replaced by then."""
-    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return [(module.rpartition(".")[2], replaced) for module, replaced in found]
+    """Return the kind of each process that has begun to connect, with the functions that it had replaced by then."""
+    records = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [(module.rpartition(".")[2], replaced) for module, replaced in records]

@@ -1,4 +1,4 @@
-"""The checks of the supply chain find what they look for, and say so where they could not look."""
+"""The supply-chain checks find problems, and report checks that they could not make."""
 
 import configparser
 import json
@@ -18,7 +18,7 @@ from evidence.supply_chain.__main__ import as_table
 from evidence.supply_chain.checks import BAD, LOCK, NOT_DONE, WELL, Row
 
 
-def test_the_lock_file_holds_everything_with_hashes_and_no_address():
+def test_the_lock_file_pins_everything_with_hashes_and_no_address():
     row = checks.lock()
     assert row.verdict == WELL, row.figures
     assert len(checks.pins(LOCK)) > 80 and checks.pins(LOCK)["torch"] == "2.13.0"
@@ -39,13 +39,15 @@ def test_a_lock_file_that_pins_something_else_or_names_a_host_is_bad(tmp_path, o
     assert row.verdict == BAD and words in row.figures
 
 
-def test_a_service_that_knows_no_package_has_found_nothing_wrong_and_that_is_not_well():
-    """pip-audit itself says "No known vulnerabilities found" of packages that it could not look up."""
+def test_an_audit_without_known_packages_is_not_a_good_result():
+    """pip-audit itself reports "No known vulnerabilities found" for packages that it could not look up."""
     skipped = [{"name": "numpy", "skip_reason": "Dependency not found"}]
     clean = [{"name": "torch", "version": "2", "vulns": []}]
     holed = [{"name": "torch", "version": "1", "vulns": [{"id": "CVE-1"}]}]
     verdicts = [checks.told(found).verdict for found in (clean, [*clean, *skipped], skipped, [], [*holed, *skipped])]
     assert verdicts == [WELL, NOT_DONE, NOT_DONE, NOT_DONE, BAD]
+    table = as_table([Row("one", "1", WELL), Row("two", "nothing", NOT_DONE)])
+    assert table.endswith("1 of 2 rows well; not done: two")
 
 
 def test_every_part_of_a_licence_must_be_on_the_list():
@@ -73,7 +75,7 @@ def test_a_call_that_runs_what_it_reads_is_found(tmp_path, source, found):
     assert len(checks.risky(path)) == found
 
 
-def test_a_hostile_pickle_is_read_and_not_run(tmp_path):
+def test_a_hostile_pickle_is_inspected_and_not_run(tmp_path):
     class Evil:
         def __reduce__(self):
             return open, (str(tmp_path / "marker"), "w")
@@ -87,13 +89,7 @@ def test_a_hostile_pickle_is_read_and_not_run(tmp_path):
     assert not (tmp_path / "marker").exists()
 
 
-def test_a_row_that_was_not_done_is_named():
-    table = as_table([Row("one", "1", WELL), Row("two", "nothing", NOT_DONE)])
-    assert table.endswith("1 of 2 rows well; not done: two")
-
-
-def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
-    """Read as YAML, whatever a linter says; `make supply-chain` lints both files."""
+def test_containers_run_without_rights_and_cannot_write_to_the_data():
     services = yaml.safe_load((checks.DOCKER / "compose.yaml").read_text())["services"]
     for name, service in services.items():
         mounts = [volume.rpartition("}")[2] for volume in service["volumes"]]
@@ -111,8 +107,8 @@ def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
     assert image.index("USER 10001") < image.index("CMD")
 
 
-def test_a_service_of_systemd_may_write_to_its_kit_alone_and_reach_a_gpu():
-    """Read from the guide; tests/docs finds the script that the unit starts."""
+def test_a_systemd_service_may_write_only_to_its_kit_and_reach_a_gpu():
+    """The unit is in the guide; tests/docs checks the script that it starts."""
     (text,) = re.findall(r"```ini\n(.*?)```", (checks.ROOT / "docs" / "how-to" / "deploy.md").read_text("utf-8"), re.S)
     unit = configparser.ConfigParser()
     unit.optionxform = str
@@ -121,21 +117,15 @@ def test_a_service_of_systemd_may_write_to_its_kit_alone_and_reach_a_gpu():
     kit = service["ExecStart"].removesuffix("/startup/sub_start.sh")
     assert service["ReadWritePaths"] == kit and service["ReadOnlyPaths"].split() == [f"{kit}/startup", f"{kit}/local"]
     assert (service["ProtectSystem"], service["CapabilityBoundingSet"], service["User"]) == ("strict", "", "surgfl")
-    for on in (
-        "NoNewPrivileges",
-        "PrivateTmp",
-        "ProtectKernelModules",
-        "ProtectKernelTunables",
-        "ProtectControlGroups",
-    ):
-        assert service[on] == "yes", on
+    kernel = ("ProtectKernelModules", "ProtectKernelTunables", "ProtectControlGroups")
+    assert {service[name] for name in ("NoNewPrivileges", "PrivateTmp", *kernel)} == {"yes"}
     assert {"MemoryMax", "TasksMax", "SystemCallFilter", "RestrictAddressFamilies"} < set(service)
     hides_the_gpu = {"PrivateDevices", "ProtectClock", "DeviceAllow", "DevicePolicy", "MemoryDenyWriteExecute"}
     assert not hides_the_gpu & set(service)
 
 
-def test_a_container_starts_although_the_one_before_was_killed(tmp_path):
-    """Processes are numbered anew in a container, so that one of them has the number that the last left behind."""
+def test_a_container_starts_after_the_previous_container_was_killed(tmp_path):
+    """A new process may have the process id that the previous container left in a file."""
     (command,) = json.loads(re.findall(r"^CMD (.+)", (checks.DOCKER / "Dockerfile").read_text(), re.M)[0])
     templates = Path(nvflare.lighter.__file__).parent / "templates"
     left = {name for file in templates.glob("*.yml") for name in re.findall(r"\b[a-z_]+\.fl\b", file.read_text())}

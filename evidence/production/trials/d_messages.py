@@ -70,10 +70,10 @@ def codes_and_streams(deploy: Deploy) -> str:
     job = deployment.submit(deployment.job("pfedsis", rounds=4, min_sites=1))
     assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     missed = rejected(deployment, "pfedsis")
-    said = f"FLARE reports {ReturnCode.EXECUTION_EXCEPTION}; the site's log says why"
+    said = f"FLARE reports {ReturnCode.EXECUTION_EXCEPTION}; the site's log has the reason"
     assert [one.get("hospital-b") for one in missed] == [said] * 4, missed
     assert not any("hospital-a" in one for one in missed), missed
-    words = f"hospital-c.{job} says what has come of a stream to hospital-a.{job}: refused"
+    words = f"hospital-c.{job} acknowledges a stream to hospital-a.{job}: refused"
     assert words in deployment.server.log, deployment.server.log[-2000:]
     own = sum("hospital-c" in one for one in missed)
     return f"0 of 4 rounds without the site that keeps to the rules, 4 and {own} without the two"

@@ -44,9 +44,9 @@ def people(deploy: Deploy) -> str:
         said(deployment, member, *submit, why=f"{MEMBER} may not submit a job; {ROLE}"),
         said(deployment, member, *stop, why=f"{MEMBER} may not stop job {job}; {ROLE}"),
         said(deployment, other, *stop, why=f"{OTHER_LEAD} may not stop job {job}; {ROLE}"),
-        said(deployment, expired, *submit, why=f"{expired}: its certificate ended on"),
+        said(deployment, expired, *submit, why=f"{expired}: its certificate expired on"),
         said(deployment, foreign, *submit, why=f"{foreign}: the server at localhost:"),
-        said(deployment, named, *submit, why=f"{named}: its certificate is that of hospital-a"),
+        said(deployment, named, *submit, why=f"{named}: its certificate belongs to hospital-a"),
     ]
     stay_outside(named)
     tries = try_to_end(deployment)

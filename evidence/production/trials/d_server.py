@@ -75,15 +75,15 @@ def reading(deploy: Deploy) -> str:
     for party in guarded:
         assert (party.kit / job).is_dir() and party.pid, "nothing was removed, and it was not ended"
         for words in (
-            "a command of the server is refused: sys.shell is none that a server has to give",
-            "a command of the server is refused: train.delete_run is none that a server has to give",
+            "a command of the server is refused: no server needs the command sys.shell",
+            "a command of the server is refused: no server needs the command train.delete_run",
             f"a command of the server is refused: {TrainingTopic.DEPLOY} names 'local', which is no job's id",
-            f"a message of the server is refused: no server has to ask {party.name} for _net_manager config_vars",
+            f"a message of the server is refused: no server needs to ask {party.name} for _net_manager config_vars",
             f"a message of the server is refused: it is in the name of {party.name}",
             f"a job is refused: {MEMBER} (member) may not submit jobs here",
         ):
             assert words in party.log, (words, party.log[-2000:])
-        assert f"no server has to ask {party.name}.{job} for client_command" in party.job_log(job) + party.log
+        assert f"no server needs to ask {party.name}.{job} for client_command" in party.job_log(job) + party.log
     bare = deployment.sites["hospital-c"]
     leaked = server.ask(list(files(bare)))
     count = sum(holds(answer, bare) for answer in leaked)

@@ -146,7 +146,7 @@ def full_disk_of_a_site(deploy: Deploy) -> str:
         needs_all = deployment.submit(deployment.job("fedavg", name="all", **SETTINGS))
         assert deployment.wait(needs_all, seconds=600) != "FINISHED:COMPLETED"
         said = failure(deployment, "all")
-        assert said.startswith(f"{party.name}: it did not take the job: ") and "no round was started" in said, said
+        assert said.startswith(f"{party.name}: it did not accept the job: ") and "no round was started" in said, said
         assert not any(name in said for name in deployment.sites if name != party.name), said
         filler.unlink()
         again = deployment.submit(deployment.job("fedavg", rounds=8, resume="latest", **settings))

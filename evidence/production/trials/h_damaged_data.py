@@ -39,7 +39,7 @@ def damaged(deploy: Deploy) -> str:
     found = rejected(deployment, JOB)
     assert {name for one in found for name in one} == {party.name}, found
     reasons = {reason for one in found for reason in one.values()}
-    assert reasons == {f"site {party.name} refused; its own log says why"}, reasons
+    assert reasons == {f"site {party.name} refused; the reason is in its own log"}, reasons
     assert str(root) not in deployment.server.log
     missed = sum(map(bool, found))
     named = f"{len(FILES)} of {len(FILES)} files named at the site"

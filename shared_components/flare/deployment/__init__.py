@@ -1,1 +1,1 @@
-"""What a hospital's security officer signs: who takes part, what a startup kit allows, which jobs it gets."""
+"""Deployments: the parties of a federation, their startup kits and certificates, and the jobs that they accept."""

@@ -1,6 +1,6 @@
 """Refuse a kit whose files do not restrict its processes; a kit's `startup/sub_start.sh` runs this with its folder.
 
-`surgfl secure-kit --check` does the same, after it has imported torch.
+`surgfl secure-kit --check` does the same, but imports torch first.
 """
 
 import sys

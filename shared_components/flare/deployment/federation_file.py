@@ -1,9 +1,4 @@
-"""Read who takes part in a deployment from one small YAML; `example.yaml` beside this file shows all of it.
-
-A key or value that is not understood is an error, never a default.
-"""
-
-from __future__ import annotations
+"""Read the parties of a deployment from a YAML file; `example.yaml` in this folder has every key."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -21,17 +16,15 @@ RESERVED = (
     "server", "client", "clients", "admin", "all", "relay", "simulator", "ca", "local", "startup", "latest", "report",
     "scenes",
 )  # fmt: skip
-"""Names that FLARE or a run's folder uses otherwise; in any case of letters."""
-MOST_SITES = 100  # which FLARE's server takes
-MOST_DAYS = 20 * 365
-LONGEST_NAME = 63  # of 64 letters that a certificate's common name allows
+"""Names that FLARE or a run's folder uses for something else; upper and lower case are equal."""
+MOST_SITES = 100  # limit of FLARE's server
+LONGEST_NAME = 63  # a certificate's common name has at most 64 letters
 EXAMPLE = Path(__file__).with_name("example.yaml")
 
 
 def _text(pattern: str, words: str) -> Meta:
-    return Meta(
-        pattern=rf"^{pattern}\Z", max_length=LONGEST_NAME, description=f"write {words}, at most {LONGEST_NAME} letters"
-    )
+    description = f"write {words}, at most {LONGEST_NAME} letters"
+    return Meta(pattern=rf"^{pattern}\Z", max_length=LONGEST_NAME, description=description)
 
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -43,15 +36,15 @@ _EMAIL = _text(
 _MANY = Meta(min_length=1, max_length=MOST_SITES, description=f"write a list of at least one and at most {MOST_SITES}")
 Organisation = Annotated[str, _text(r"[A-Za-z0-9_]+", "letters, digits and '_'")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Days = Annotated[int, Meta(ge=1, le=MOST_DAYS)]
+Days = Annotated[int, Meta(ge=1, le=20 * 365)]
 
 
 class FederationFileError(ValueError):
-    """A description of a federation is wrong: which file, which key, what to do."""
+    """A federation file is wrong; the message names the file, the key and the remedy."""
 
 
 class Server(Schema, frozen=True):
-    """The address that all others connect to; ``admin_port``, for administrators, is ``port`` unless given."""
+    """Address of the server; administrators connect to ``admin_port``, by default ``port``."""
 
     host: Annotated[str, _HOST]
     organisation: Organisation
@@ -79,14 +72,14 @@ class Administrator(Schema, frozen=True):
 
 
 class Lifetimes(Schema, frozen=True):
-    """Days for which certificates are valid."""
+    """Lifetimes of the parties' certificates and of the root certificate, in days."""
 
     days: Days = 730
     root_days: Days = 3650
 
 
 class Federation(Schema, frozen=True):
-    """All who take part."""
+    """The parties of a federation."""
 
     name: Annotated[str, _NAME]
     server: Server
@@ -96,16 +89,12 @@ class Federation(Schema, frozen=True):
 
 
 def load_federation(path: Path) -> Federation:
-    """Read and check a description.
-
-    Raises:
-        FederationFileError: One sentence that begins with the file, names the key and says what to do.
-    """
+    """Read and check a federation file; FederationFileError is one sentence with the file, the key and the remedy."""
     try:
         values = read_yaml_file(Path(path), error=FederationFileError)
     except FileNotFoundError:
         raise FederationFileError(
-            f"{path}: no such file; surgfl provision --example {path} writes one to fill in"
+            f"{path}: no such file; write a template by surgfl provision --example {path}"
         ) from None
     try:
         return parse_federation(values)
@@ -114,33 +103,29 @@ def load_federation(path: Path) -> Federation:
 
 
 def parse_federation(values: Any) -> Federation:
-    """Check what a YAML holds.
-
-    Raises:
-        FederationFileError: The sentence begins with the key.
-    """
-    made = parse(Federation, values, error=FederationFileError)
-    for number, site in enumerate(made.sites, 1):
+    """Check the values of a federation file; the sentence of FederationFileError begins with the key."""
+    federation = parse(Federation, values, error=FederationFileError)
+    for number, site in enumerate(federation.sites, 1):
         if site.name.lower() in RESERVED:
             raise FederationFileError(
                 f"sites[{number}].name is {site.name!r}, which is reserved; give the site another name (reserved: "
                 f"{', '.join(RESERVED)})"
             )
-    _refuse_twice("sites", [site.name for site in made.sites] + [made.server.host])
-    _refuse_twice("administrators", [person.email for person in made.administrators])
-    if not any(person.role in MAY_SUBMIT for person in made.administrators):
+    _refuse_duplicates("sites", [site.name for site in federation.sites] + [federation.server.host])
+    _refuse_duplicates("administrators", [person.email for person in federation.administrators])
+    if not any(person.role in MAY_SUBMIT for person in federation.administrators):
         raise FederationFileError(
             f"administrators: nobody may submit a job; give one of them the role {' or '.join(MAY_SUBMIT)}"
         )
-    if made.certificates.days > made.certificates.root_days:
+    days, root_days = federation.certificates.days, federation.certificates.root_days
+    if days > root_days:
         raise FederationFileError(
-            f"certificates.days is {made.certificates.days}, more than the {made.certificates.root_days} of root_days; "
-            "no certificate outlives the root that signed it"
+            f"certificates.days is {days}, more than the {root_days} of root_days; no certificate outlives its root"
         )
-    return made
+    return federation
 
 
-def _refuse_twice(key: str, names: list[str]) -> None:
+def _refuse_duplicates(key: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:

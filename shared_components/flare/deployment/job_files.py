@@ -1,9 +1,6 @@
-"""Write the folders of `nvflare_jobs/` from one file: what all jobs have in common, and a row a job."""
-
-from __future__ import annotations
+"""Generate the folders of `nvflare_jobs/` from `jobs.yaml`: settings of all jobs, and a row of changes per job."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,7 @@ from shared_components.federation.messages import Job, with_changes
 from shared_components.flare.deployment.app_files import CLIENT_CONFIG, CUSTOM, META, SERVER_CONFIG
 from shared_components.flare.deployment.job_folder import MARK
 
-DESCRIPTION = "jobs.yaml"
-CARD = "README.md"
+DESCRIPTION, CARD = "jobs.yaml", "README.md"
 _META = """\
 {
   "name": %s,
@@ -60,12 +56,13 @@ _SERVER = """\
 
 
 def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the arguments of each job's controller by name, from the folder's `jobs.yaml`.
+    """Return the arguments of each job's controller by the job's name, from the folder's `jobs.yaml`.
+
+    A row changes the settings of all jobs, see `with_changes`. A job has the name of its method, unless the row
+    sets ``method``.
 
     Raises:
-        ValueError: The file cannot be read, a row has a key that no job has, or a method has no row or a row no method.
-
-    A row changes what all jobs have, see `with_changes`. A row that names its ``method`` may have a name of its own.
+        ValueError: The file cannot be read, a row has an unknown key, or rows and methods do not match.
     """
     path = folder / DESCRIPTION
     try:
@@ -73,15 +70,15 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     except (OSError, YamlError) as error:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(described, dict) or set(described) != {"all", "jobs"}:
-        raise ValueError(f"{path}: must hold 'all', what every job has, and 'jobs', a row each")
+        raise ValueError(f"{path}: must have the keys 'all', settings of every job, and 'jobs', a row per job")
     common, rows = described["all"], described["jobs"]
     if not isinstance(common, dict) or not isinstance(rows, dict):
-        raise ValueError(f"{path}: 'all' and 'jobs' must hold 'key: value' lines")
-    named = {name for name, row in rows.items() if isinstance(row, dict) and "method" in row}
-    if odd := (set(rows) - named) ^ set(method_names()):
-        name = min(odd)
-        what = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
-        raise ValueError(f"{path}: {name} {what}")
+        raise ValueError(f"{path}: 'all' and 'jobs' must contain 'key: value' lines")
+    variants = {name for name, row in rows.items() if isinstance(row, dict) and "method" in row}
+    if unmatched := (set(rows) - variants) ^ set(method_names()):
+        name = min(unmatched)
+        problem = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
+        raise ValueError(f"{path}: {name} {problem}")
     settings = [setting.name for setting in fields(Job) if setting.name != "name"]
     for name, row in rows.items():
         check_keys(settings, row, f"{path}: {name}")
@@ -89,37 +86,30 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def job_files(folder: Path) -> dict[Path, str]:
-    """Return the text of every generated file below the folder of the jobs.
-
-    Raises:
-        ValueError: As `described_jobs`; or a job has no card.
-    """
-    found = {}
+    """Return the text of every generated file; ValueError as in `described_jobs`, or if a job has no README.md."""
+    files = {}
     for name, arguments in described_jobs(folder).items():
         job = folder / name
         if not (job / CARD).is_file():
             raise ValueError(f"{job / CARD} is missing; write the job's card")
-        found[job / META] = _META % json.dumps(name)
-        found[job / "app" / "config" / CLIENT_CONFIG] = _CLIENT
-        found[job / "app" / "config" / SERVER_CONFIG] = _SERVER % _lines(arguments)
-        found[job / "app" / CUSTOM / MARK] = ""  # FLARE's simulator wants the folder
-    return found
+        order = ("name", "bundle", "method", *(key for key in arguments if key not in ("name", "bundle", "method")))
+        lines = ",\n        ".join(f"{json.dumps(key)}: {json.dumps(arguments[key])}" for key in order)
+        files[job / META] = _META % json.dumps(name)
+        files[job / "app" / "config" / CLIENT_CONFIG] = _CLIENT
+        files[job / "app" / "config" / SERVER_CONFIG] = _SERVER % lines
+        files[job / "app" / CUSTOM / MARK] = ""  # FLARE's simulator needs the folder
+    return files
 
 
 def outdated_files(folder: Path) -> list[Path]:
-    """Return the generated files that are not what `jobs.yaml` gives."""
+    """Return the generated files that are missing or differ from `jobs.yaml`."""
     return differing(job_files(folder))
 
 
 def write_jobs(folder: Path) -> list[Path]:
-    """Write the generated files that differ; return them."""
-    made = job_files(folder)
-    changed = differing(made)
+    """Write the outdated files; return them."""
+    files = job_files(folder)
+    changed = differing(files)
     for path in changed:
-        write_text(path, made[path])
+        write_text(path, files[path])
     return changed
-
-
-def _lines(arguments: Mapping[str, Any]) -> str:
-    order = ("name", "bundle", "method", *(key for key in arguments if key not in ("name", "bundle", "method")))
-    return ",\n        ".join(f"{json.dumps(key)}: {json.dumps(arguments[key])}" for key in order)

@@ -1,9 +1,7 @@
-"""Inspect a FLARE job folder before a hospital accepts it: its classes, its code, its files and its settings.
+"""Inspect a FLARE job folder before a hospital accepts it: its classes, code, files and settings.
 
-A job here is two JSON files and a `meta.json`: names and numbers. Whatever else it brings is reported by name.
+A job of SurgFL consists of two JSON files and a `meta.json`, with names and numbers only.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,17 +14,15 @@ from shared_components.federation.messages import Job
 from shared_components.flare.deployment.app_files import CUSTOM, LARGEST_FILE, META, PAPERS
 from shared_components.networks import bundle_config
 
-SIDES = ("server", "client")
 CONTROLLER = "shared_components.flare.controller.FederationController"
 META_KEYS = frozenset({"name", "resource_spec", "deploy_map", "min_clients", "mandatory_clients", "scope"})
-"""Keys of `meta.json`; a `launcher_spec` would choose containers, and every other key is FLARE's own to add."""
+"""Permitted keys of `meta.json`; `launcher_spec` would choose containers, and FLARE itself adds every other key."""
+FILTERS = ("task_data_filters", "task_result_filters")
 CONFIG_KEYS = {
-    "client": {"format_version", "executors", "task_data_filters", "task_result_filters", "components"},
-    "server": {"format_version", "server", "workflows", "task_data_filters", "task_result_filters", "components"},
+    "client": {"format_version", "executors", *FILTERS, "components"},
+    "server": {"format_version", "server", "workflows", *FILTERS, "components"},
 }
-SETTINGS = {"server": {"heart_beat_timeout", "task_request_interval"}}
-RESUME = "resume"  # of the controller, beside its job: a submission's own
-COMPONENT_KEYS = frozenset({"id", "path", "args"})
+RESUME = "resume"  # argument of the controller that belongs to a submission, not to the job
 MARK = ".gitkeep"  # in app/custom, which the simulator needs
 
 
@@ -36,61 +32,49 @@ def jobs_folder() -> Path:
 
 
 class JobFolderError(ValueError):
-    """A folder that cannot be read as a job; the message names the file."""
+    """A folder cannot be read as a job; the message names the file."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A class that a config names: at the server or at the clients, its place in the config, its path."""
+    """A class in a config."""
 
-    side: str
+    side: str  # "server" or "client"
     place: str
     path: str
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The content of a job folder.
-
-    Attributes:
-        folder: Its path.
-        named: Every class, in the order of the configs.
-        job: The controller's arguments; None where it is another controller, or they are no job.
-        marked: `custom` folders; FLARE takes a job with one for a job with code, empty or not.
-        code: Files in them.
-        unneeded: Files that no party reads.
-        problems: What a site refuses in it, each one sentence; classes and code apart.
-    """
+    """The content of a job folder."""
 
     folder: Path
-    named: tuple[Named, ...]
-    job: Job | None
-    marked: tuple[str, ...]
-    code: tuple[str, ...]
-    unneeded: tuple[str, ...]
-    problems: tuple[str, ...]
+    named: tuple[Named, ...]  # every class, in the order of the configs
+    job: Job | None  # the controller's arguments; None if they are not valid or belong to another controller
+    marked: tuple[str, ...]  # `custom` folders; FLARE treats a job with one as a job with code, even if it is empty
+    code: tuple[str, ...]  # files in `custom` folders
+    unneeded: tuple[str, ...]  # files that no party reads
+    problems: tuple[str, ...]  # a sentence for each thing that a site refuses, except classes and code
 
 
 def read_job_folder(folder: Path) -> JobFolder:
-    """Read `meta.json` and the two configs of every app, and list the rest.
+    """Read `meta.json` and the two configs of every app, and list the other files.
 
     Raises:
-        JobFolderError: A file is missing, a link, too large or no JSON of its form.
+        JobFolderError: A file is missing, a link, too large or no valid JSON object.
     """
-    meta, apps = _mapping(folder / META), apps_of(folder)
-    problems = [
-        f"{META}: the key {key!r:.80} is none of a job here; leave it out" for key in meta if key not in META_KEYS
-    ]
-    problems += _refused({key: value for key, value in meta.items() if key != "deploy_map"}, META)
+    meta, apps = _read_object(folder / META), apps_of(folder)
+    problems = [f"{META}: unknown key {key!r:.80}; leave it out" for key in meta if key not in META_KEYS]
+    problems += _code_in({key: value for key, value in meta.items() if key != "deploy_map"}, META)
     configs: dict[str, dict[str, Any]] = {}
     for app in apps:
-        for side in SIDES:
+        for side in ("server", "client"):
             if (path := folder / app / "config" / f"config_fed_{side}.json").exists() or len(apps) == 1:
-                configs[f"{app}/config/{path.name}"] = _mapping(path)
+                configs[f"{app}/config/{path.name}"] = _read_object(path)
     job, named = None, []
     for name, config in configs.items():
         side = "server" if name.endswith("server.json") else "client"
-        problems += _oddities(name, side, config)
+        problems += _unknown_keys(name, side, config)
         for place, component in components(side, config):
             named.append(Named(side, f"{name}: {place}", str(component.get("path", component.get("class_path", "")))))
             arguments = component.get("args", {})
@@ -102,17 +86,14 @@ def read_job_folder(folder: Path) -> JobFolder:
                 refuse_code(arguments, f"{name}: {place}.args")
             except ValueError as error:
                 problems.append(str(error))
-    marked, code, unneeded = _files(folder, set(configs), apps)
-    return JobFolder(folder, tuple(named), job, marked, code, unneeded, tuple(dict.fromkeys(problems)))
+    marked = tuple(f"{app}/{CUSTOM}" for app in apps if (folder / app / CUSTOM).exists())
+    code, unneeded = _other_files(folder, set(configs), marked)
+    return JobFolder(folder, tuple(named), job, marked, tuple(code), tuple(unneeded), tuple(dict.fromkeys(problems)))
 
 
 def apps_of(folder: Path) -> list[str]:
-    """Return the names of a job's apps, the folders that its `deploy_map` names, sorted.
-
-    Raises:
-        JobFolderError: It is no job folder, or names another one.
-    """
-    apps = _mapping(folder / META).get("deploy_map")
+    """Return the sorted names of a job's apps: the folders in its `deploy_map`; raise JobFolderError without any."""
+    apps = _read_object(folder / META).get("deploy_map")
     if not isinstance(apps, Mapping) or not apps:
         raise JobFolderError(f"{folder / META}: it has no deploy_map; name an app and its sites")
     for app in apps:
@@ -125,13 +106,15 @@ def apps_of(folder: Path) -> list[str]:
 
 
 def components(side: str, config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every component that FLARE builds of a config, with its place as FLARE writes it."""
+    """Yield every component that FLARE builds from a config, with its place in FLARE's notation."""
     for number, entry in enumerate(_list(config, "executors" if side == "client" else "workflows"), start=1):
-        if side == "client":
-            yield f"executors.#{number}.executor", _component(entry.get("executor"))
-        else:
+        if side == "server":
             yield f"workflows.#{number}", entry
-    for key in ("task_data_filters", "task_result_filters"):
+        elif isinstance(executor := entry.get("executor"), dict):
+            yield f"executors.#{number}.executor", executor
+        else:
+            raise JobFolderError(f"executor is {executor!r:.80}; it must be an object with path and args")
+    for key in FILTERS:
         for number, chain in enumerate(_list(config, key), start=1):
             for place, entry in enumerate(_list(chain, "filters"), start=1):
                 yield f"{key}.#{number}.filters.#{place}", entry
@@ -139,22 +122,21 @@ def components(side: str, config: Mapping[str, Any]) -> Iterator[tuple[str, Mapp
         yield f"components.#{number}", entry
 
 
-def _oddities(name: str, side: str, config: Mapping[str, Any]) -> list[str]:
-    """Return one sentence for each key of a config that no job of SurgFL has, and for code in its values."""
-    keys = [(key, "") for key in config if key not in CONFIG_KEYS[side]]
-    given = config.get(side)
-    settings = given if isinstance(given, Mapping) else {}
-    keys += [(key, f"{side}.") for key in settings if key not in SETTINGS.get(side, set())]
+def _unknown_keys(name: str, side: str, config: Mapping[str, Any]) -> list[str]:
+    """Return one sentence for each key of a config that jobs of SurgFL do not have, and for code in its values."""
+    keys = [key for key in config if key not in CONFIG_KEYS[side]]
+    if isinstance(settings := config.get(side), Mapping):
+        permitted = {"heart_beat_timeout", "task_request_interval"} if side == "server" else set()
+        keys += [f"{side}.{key}" for key in settings if key not in permitted]
     for place, component in components(side, config):
-        keys += [(key, f"{place}.") for key in component if key not in COMPONENT_KEYS]
-    found = [f"{name}: {place}{key!s:.80} is no key of a job here; leave it out" for key, place in keys]
+        keys += [f"{place}.{key}" for key in component if key not in ("id", "path", "args")]
     rest = {key: value for key, value in config.items() if key in ("format_version", "server")}
-    tasks = [chain.get("tasks") for key in ("executors", "task_data_filters", "task_result_filters")
-             for chain in _list(config, key)]  # fmt: skip
-    return [*found, *_refused(rest, name), *_refused(tasks, f"{name}: tasks")]
+    tasks = [chain.get("tasks") for key in ("executors", *FILTERS) for chain in _list(config, key)]
+    unknown = [f"{name}: unknown key {key:.200}; leave it out" for key in keys]
+    return [*unknown, *_code_in(rest, name), *_code_in(tasks, f"{name}: tasks")]
 
 
-def _refused(value: Any, where: str) -> list[str]:
+def _code_in(value: Any, where: str) -> list[str]:
     try:
         refuse_code(value, where)
     except ValueError as error:
@@ -162,8 +144,8 @@ def _refused(value: Any, where: str) -> list[str]:
     return []
 
 
-def _files(folder: Path, configs: set[str], apps: list[str]) -> tuple[tuple[str, ...], ...]:
-    marked = [f"{app}/{CUSTOM}" for app in apps if (folder / app / CUSTOM).exists()]
+def _other_files(folder: Path, configs: set[str], marked: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the files in `custom` folders, and the files that no party reads."""
     code, unneeded = [], []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -174,35 +156,24 @@ def _files(folder: Path, configs: set[str], apps: list[str]) -> tuple[tuple[str,
                 code.append(name)
         elif name not in configs | {META} | PAPERS:
             unneeded.append(name)
-    return tuple(marked), tuple(code), tuple(unneeded)
+    return code, unneeded
 
 
-def _mapping(path: Path) -> dict[str, Any]:
-    """Read one JSON object.
-
-    Raises:
-        JobFolderError: One sentence.
-    """
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read one JSON object; raise JobFolderError with one sentence."""
     try:
-        if path.is_symlink() or not path.is_file():
-            raise JobFolderError(f"{path} does not exist, or is no plain file; a job has this file as JSON")
-        if (size := path.stat().st_size) > LARGEST_FILE:
-            raise JobFolderError(f"{path} has {size} bytes; a job's is no larger than {LARGEST_FILE}")
-        return parse_object(path.read_bytes())
-    except JobFolderError:
-        raise
+        size = path.stat().st_size if path.is_file() and not path.is_symlink() else None
+        if size is not None and size <= LARGEST_FILE:
+            return parse_object(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise JobFolderError(f"{path} is no JSON that can be read ({error!s:.200}); correct it") from error
+        raise JobFolderError(f"{path} cannot be read as JSON ({error!s:.200}); correct it") from error
+    if size is None:
+        raise JobFolderError(f"{path} does not exist, or is no regular file; a job needs this JSON file")
+    raise JobFolderError(f"{path} has {size} bytes, more than the limit of {LARGEST_FILE}")
 
 
 def _list(config: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     value = config.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise JobFolderError(f"{key} is {value!r:.80}; it is a list of objects")
-    return value
-
-
-def _component(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise JobFolderError(f"executor is {value!r:.80}; it is an object with path and args")
+        raise JobFolderError(f"{key} is {value!r:.80}; it must be a list of objects")
     return value

@@ -1,10 +1,8 @@
-"""Startup kits, and the files that restrict a kit to what SurgFL's jobs need.
+"""Read startup kits, and write the files that restrict a kit to SurgFL's jobs.
 
-FLARE reads a kit's `local/resources.json` and `local/authorization.json`, and where they are missing the `.default`
-beside them, which allows some ninety of FLARE's classes and lets administrators send code.
+FLARE reads `local/resources.json` and `local/authorization.json` of a kit. If they are missing, it reads the `.default`
+files in the same folder, which allow about ninety of FLARE's classes and let administrators send code.
 """
-
-from __future__ import annotations
 
 import json
 import stat
@@ -21,58 +19,54 @@ from shared_components.common.sanitise import is_one_word
 from shared_components.flare.deployment.federation_file import RESERVED, ROLES
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
-"""The kinds of kits, and the file by which the `startup` folder of each is recognised."""
+"""Kinds of kits, each with a file that only its `startup` folder contains."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
-GUARD = "shared_components.flare.peers.KeepToTheServer"  # everywhere: restricts the messages of others
-BOUNDARY = "shared_components.flare.boundary.RequireBoundary"  # everywhere: no start without the restricting files
-LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: a lost site does not end the job
+GUARD = "shared_components.flare.peers.KeepToTheServer"  # every party: restricts the messages from others
+BOUNDARY = "shared_components.flare.boundary.RequireBoundary"  # every party: no start without the restricting files
+LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # server: a lost site does not end the job
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
-"""The classes that a job may name at the `server` and at a `client`: FLARE builds no others."""
+"""Classes that a job may name at the `server` and at a `client`."""
 PRIVACY = "privacy.json"
-FLARES_HEART_BEAT = 600
 CHECK = 'python3 -P -m shared_components.flare.deployment.check "$KIT_WORKSPACE" || exit 1'
-CHECKED_BEFORE = 'echo "WORKSPACE set to $WORKSPACE"\n'
-HEART_BEAT_SECONDS = 30  # a site counts as gone after this and another minute of silence
+AFTER_CHECK = 'echo "WORKSPACE set to $WORKSPACE"\n'
+FLARES_HEART_BEAT, HEART_BEAT_SECONDS = 600, 30  # the server drops a site after this and another minute of silence
 STORAGE = "storage"
 CODE = ("byoc", "server-predeployed-flwr")
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", *CODE)
 CODE_ROLES = ("project_admin", "lead")
 FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
+# without an empty entry, which means the working folder to Python
 SAFE_PATH = 'export PYTHONPATH="/local/custom${PYTHONPATH:+:$PYTHONPATH}"'
-"""Without an empty entry, which Python takes for the working folder."""
 SAFE_START = "export PYTHONSAFEPATH=1  # import nothing from the working folder, in which jobs lie"
+REMEDY = "run surgfl secure-kit {}, and start it again"  # for the problems that `open_problem` returns
 TEMPLATE = """\
-# What this hospital's data are. Until it is filled in, this site refuses every job.
-# A command looks at a folder, asks what cannot be seen, and writes this file:
+# Description of this hospital's data. Until it is filled in, this site refuses every job.
+# A command inspects a folder, asks for the rest, and writes this file:
 #
 #   surgfl site init /data/ours --out KIT/local/site.yaml --force
 #
-# or replace what stands in angle brackets; docs/reference/site-yaml.md explains every key.
+# Or replace the text in angle brackets. docs/reference/site-yaml.md explains every key.
 dataset: <frames, nifti, or a public dataset's name>
 root: <the folder of the data, such as /data/ours>
 split:
   train: [<videos>]
   validation: [<videos>]
   test: [<videos>]
-# publish: [style]                # what may leave this site beside weights; [] for nothing
+# publish: [style]                # items besides weights that may leave this site; [] for none
 """
 LIMITS = """\
-# What this machine does for a job at most; a job that asks for more is refused.
+# Limits of a job on this machine. The site refuses a job that needs more.
 # docs/reference/limits-yaml.md explains the keys.
 """
 
 
-REMEDY = "run surgfl secure-kit {}, and start it again"
-"""Remedy for every reason that `why_open` returns, with a place for the kit's folder."""
-
-
 class KitError(ValueError):
-    """A folder is no startup kit, or one that cannot be secured; the message is one sentence."""
+    """A folder is no startup kit, or the kit cannot be secured."""
 
 
 @dataclass(frozen=True)
 class Kit:
-    """A startup kit: its folder and its kind, one of `PARTS`."""
+    """A startup kit: its folder and its kind, a key of `PARTS`."""
 
     folder: Path
     part: str
@@ -84,40 +78,25 @@ class Kit:
 
 
 def find_kit(folder: Path) -> Kit:
-    """Return the startup kit of a folder.
-
-    Raises:
-        KitError: It is none, or lies where FLARE cannot start it.
-    """
+    """Return the startup kit in a folder; raise KitError if there is none, or if FLARE cannot start it there."""
     folder = Path(folder).resolve()
     refuse_spaces(folder)
-    found = [part for part, file in PARTS.items() if (folder / "startup" / file).is_file()]
-    if len(found) != 1 or not (folder / "local").is_dir():
-        raise KitError(
-            f"{folder}: is no startup kit; name the folder that holds 'startup', with one of "
-            f"{', '.join(PARTS.values())} in it, and 'local'"
-        )
-    return Kit(folder, found[0])
+    parts = [part for part, file in PARTS.items() if (folder / "startup" / file).is_file()]
+    if len(parts) != 1 or not (folder / "local").is_dir():
+        raise KitError(f"{folder}: is no startup kit; give a folder that contains 'local' and 'startup'")
+    return Kit(folder, parts[0])
 
 
 def refuse_spaces(folder: Path) -> None:
-    """Raise KitError for a path with a space or a quotation mark, which FLARE would split when it starts a job."""
+    """Raise KitError for a path with a space or a quotation mark: FLARE would split it when it starts a job."""
     if not is_one_word(str(folder)):
-        raise KitError(
-            f"{str(folder)!r} has a space or a quotation mark in it, which FLARE cannot start a job from; give "
-            "another folder"
-        )
+        raise KitError(f"{str(folder)!r} has a space or a quotation mark in it, so FLARE starts no job; rename it")
 
 
 def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
-    """Write the restricting files of a kit; the party's other settings stay.
+    """Write the files that restrict a kit, and keep the party's other settings; return a line per changed file.
 
-    Args:
-        kit: Any party's.
-        allow_custom_code: Let a job bring code, which this kit then runs.
-
-    Returns:
-        A line for each file that changed.
+    With ``allow_custom_code``, the party runs code that a job brings.
 
     Raises:
         KitError: A file of the kit cannot be read; nothing was written.
@@ -131,31 +110,30 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
         changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
     if not (startup / "signature.json").exists():  # a kit that FLARE signs must not change
         own = startup / PARTS[kit.part]
-        changes.append(_changed(own, own, _ask_no_name if kit.part == "administrator" else _require_boundary))
+        changes.append(_changed(own, own, _login_by_certificate if kit.part == "administrator" else _require_boundary))
     changes += _start_scripts(kit)
-    lines = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
-    for name, text, words in _templates() if kit.part == "site" else ():
+    lines = [_write(path, text, summary) for path, text, summary in changes if _differs(path, text)]
+    for name, text, summary in _templates() if kit.part == "site" else ():
         if not (path := kit.local / name).exists():
-            lines.append(_write(path, text, words))
+            lines.append(_write(path, text, summary))
     return lines
 
 
 def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
-    """Yield each script that starts Python with its new text: `SAFE_START`, and in sub_start.sh `CHECK`."""
+    """Yield each script that starts Python, with its new text: `SAFE_START`, and in sub_start.sh `CHECK`."""
     for path in sorted((kit.folder / "startup").glob("*.sh")):
         text = path.read_text(encoding="utf-8")
         if "python3 " not in text:
             continue
         starts = path.name == "sub_start.sh"
+        first, _, rest = text.partition("\n")
+        no_place = SAFE_START not in text and (not first.startswith("#!") or starts != (FLARES_PATH in rest))
+        if no_place or (starts and CHECK not in text and AFTER_CHECK not in text):
+            raise KitError(f"{path}: is not a script of FLARE's kits; provision the kit again")
         if SAFE_START not in text:
-            first, _, rest = text.partition("\n")
-            if not first.startswith("#!") or starts != (FLARES_PATH in rest):
-                raise KitError(f"{path}: is not the script of FLARE's kits; provision the kit again")
             text = f"{first}\n{SAFE_START}\n{rest.replace(FLARES_PATH, SAFE_PATH)}"
-        if starts:  # FLARE names no file that it cannot read
-            if CHECK not in text and CHECKED_BEFORE not in text:
-                raise KitError(f"{path}: is not the script of FLARE's kits; provision the kit again")
-            text = text if CHECK in text else text.replace(CHECKED_BEFORE, f"{CHECK}\n{CHECKED_BEFORE}")
+        if starts and CHECK not in text:  # FLARE names no file that it cannot read
+            text = text.replace(AFTER_CHECK, f"{CHECK}\n{AFTER_CHECK}")
         yield path, text, "Python imports nothing from the working folder" + ", and the kit is checked first" * starts
 
 
@@ -163,60 +141,55 @@ def _templates() -> Iterator[tuple[str, str, str]]:
     from shared_components.federation.setup.limits import FILE, Limits  # imports torch, which takes seconds
 
     yield "site.yaml", TEMPLATE, "a template; fill it in"
-    given = {key: value for key, value in asdict(Limits()).items() if value is not None}
-    numbers = "".join(f"{key}: {value}\n" for key, value in given.items())
-    yield FILE, LIMITS + numbers, "what this machine does for a job at most; lower the numbers as you like"
+    defaults = "".join(f"{key}: {value}\n" for key, value in asdict(Limits()).items() if value is not None)
+    yield FILE, LIMITS + defaults, "limits of a job on this machine; lower them if you like"
 
 
 def _refuse_reserved(path: Path) -> None:
     """Refuse a site name that a run's folder uses for something else; FLARE's own provisioning allows it."""
     name = read_json(path).get("client", {}).get("fqsn", "")
     if name.lower() in RESERVED:
-        raise KitError(
-            f"{path}: the site is called {name!r}, which is reserved; provision it by another name (reserved: "
-            f"{', '.join(RESERVED)})"
-        )
+        raise KitError(f"{path}: the site is called {name!r}, which is reserved; provision it with another name")
 
 
-Made = tuple[dict[str, Any], str]  # the new values of a file, and their meaning in words
+Made = tuple[dict[str, Any], str]  # new values of a file, and a summary
 
 
-def why_open(kit: Kit) -> str:
-    """Return why a kit's files do not restrict its processes; empty if they do, or if it is an administrator's.
+def open_problem(kit: Kit) -> str:
+    """Return why a kit's files do not restrict its processes, or an empty text; an administrator's kit needs none.
 
-    They do as long as `secure` would change nothing in them that restricts.
+    A file restricts them if `secure` would change no restriction in it.
     """
-    makes: dict[str, list[Callable[[dict[str, Any]], Made]]] = {
+    changes: dict[str, list[Callable[[dict[str, Any]], Made]]] = {
         "resources.json": [partial(_restrict, kit)],
         "authorization.json": [partial(_authorization, kit, code) for code in (False, True)],
-        PRIVACY: [partial(_privacy, kit)],
     }
-    if kit.part != "site":
-        del makes[PRIVACY]
-    for name, ways in makes.items() if kit.part != "administrator" else ():
+    if kit.part == "site":
+        changes[PRIVACY] = [partial(_privacy, kit)]
+    for name, alternatives in changes.items() if kit.part != "administrator" else ():
         try:
             if not (path := kit.local / name).is_file():
-                raise KitError(f"{path}: no such file, so that FLARE's own defaults would hold")
-            before, made = read_json(path), [json.loads(_changed(path, path, way)[1]) for way in ways]
+                raise KitError(f"{path}: no such file, so FLARE's own defaults would apply")
+            before = read_json(path)
+            secured = [json.loads(_changed(path, path, change)[1]) for change in alternatives]
         except KitError as error:
             return str(error)
-        if before not in made:
-            keys = ", ".join(key for key in made[0] if made[0][key] != before.get(key))
+        if before not in secured:
+            keys = ", ".join(key for key in secured[0] if secured[0][key] != before.get(key))
             return f"{path}: {keys} would not restrict jobs and messages"
     return ""
 
 
 def refuse_open(kit: Kit) -> None:
     """Raise KitError if a kit's files do not restrict its processes; the message names the remedy."""
-    if why := why_open(kit):
-        raise KitError(f"{why}; {REMEDY.format(kit.folder)}")
+    if problem := open_problem(kit):
+        raise KitError(f"{problem}; {REMEDY.format(kit.folder)}")
 
 
 def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
-    """Return a file's path, new text and its meaning; ``make`` changes the values of the file or of FLARE's default."""
+    """Return a file's path, new text and summary; ``make`` changes the values of the file or of FLARE's default."""
     path = kit.local / name
-    default = path.with_name(f"{name}.default")
-    source = path if path.exists() else default
+    source = path if path.exists() else path.with_name(f"{name}.default")
     if name != PRIVACY and not source.exists():
         raise KitError(f"{source}: no such file; provision the kit again")
     return _changed(path, source, make)
@@ -224,24 +197,20 @@ def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tupl
 
 def _changed(path: Path, source: Path, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
     try:
-        values, words = make(read_json(source) if source.exists() else {})
+        values, summary = make(read_json(source) if source.exists() else {})
     except (AttributeError, KeyError, TypeError) as error:
-        raise KitError(f"{source}: is not what FLARE reads ({error!r}); correct it, or move it away") from error
-    return path, json.dumps(values, indent=2) + "\n", words
+        raise KitError(f"{source}: FLARE cannot read it ({error!r}); correct it, or move it away") from error
+    return path, json.dumps(values, indent=2) + "\n", summary
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the mapping that a JSON file holds.
-
-    Raises:
-        KitError: The file cannot be read, or holds something else.
-    """
+    """Return the object in a JSON file; raise KitError if there is none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise KitError(f"{path}: cannot be read ({error!s:.200}); correct it, or move it away") from error
     if not isinstance(values, dict):
-        raise KitError(f"{path}: holds no mapping; correct it, or move it away")
+        raise KitError(f"{path}: contains no JSON object; correct it, or move it away")
     return values
 
 
@@ -250,12 +219,12 @@ def _differs(path: Path, text: str) -> bool:
     return before != text and not (before and path.suffix == ".json" and json.loads(before) == json.loads(text))
 
 
-def _write(path: Path, text: str, words: str) -> str:
+def _write(path: Path, text: str, summary: str) -> str:
     mode = path.stat().st_mode if path.exists() else None
     write_text(path, text)
     if mode is not None:
-        path.chmod(stat.S_IMODE(mode))  # of scripts, and of files that are private
-    return f"{path}: {words}"
+        path.chmod(stat.S_IMODE(mode))  # scripts stay executable, and private files private
+    return f"{path}: {summary}"
 
 
 def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
@@ -263,48 +232,48 @@ def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
     names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
-    _stand(values, GUARD)
+    _add_component(values, GUARD)
     if kit.part == "site":
         values["allow_log_streaming"] = False
     return values, f"a job may name {names}, and no other class"
 
 
 def _resources(kit: Kit, values: dict[str, Any]) -> Made:
-    values, words = _restrict(kit, values)
+    values, summary = _restrict(kit, values)
     if kit.part == "site":
-        return values, f"{words}; no log leaves the site"
+        return values, f"{summary}; no log leaves the site"
     for server in values["servers"]:
         if server.get("heart_beat_timeout") == FLARES_HEART_BEAT:
             server["heart_beat_timeout"] = HEART_BEAT_SECONDS
-    _own_storage(values)
-    _stand(values, LOST_SITES)
-    return values, f"{words}; jobs and results are kept in {STORAGE}/"
+    _store_in_kit(values)
+    _add_component(values, LOST_SITES)
+    return values, f"{summary}; jobs and results are kept in {STORAGE}/"
 
 
-def _stand(values: dict[str, Any], component: str) -> None:
-    """Add one of our components, which the party's process builds at its start, unless it is there and not disabled."""
+def _add_component(values: dict[str, Any], component: str) -> None:
+    """Add one of our components, which FLARE builds at the start, unless it is present and enabled."""
     ours = {"id": component.split(".")[-2], "path": component, "args": {}}
     if ours not in (components := values.setdefault("components", [])):
-        values["components"] = [*(one for one in components if one.get("path") != component), ours]
+        values["components"] = [*(entry for entry in components if entry.get("path") != component), ours]
 
 
 def _require_boundary(values: dict[str, Any]) -> Made:
-    _stand(values, BOUNDARY)
+    _add_component(values, BOUNDARY)
     return values, "every process ends at its start if the files in local/ no longer restrict it"
 
 
-def _ask_no_name(values: dict[str, Any]) -> Made:
+def _login_by_certificate(values: dict[str, Any]) -> Made:
     values["admin"]["uid_source"] = "cert"
     return values, "FLARE's console logs in by the name in the certificate, and asks for none"
 
 
-def _own_storage(values: dict[str, Any]) -> None:
-    """Move FLARE's storage from /tmp into the kit; a place that somebody has chosen stays."""
+def _store_in_kit(values: dict[str, Any]) -> None:
+    """Move FLARE's storage from /tmp into the kit; keep a folder that somebody has chosen."""
     storage = "shared_components.flare.storage.KitStorage"
     snapshots = values.get("snapshot_persistor", {}).get("args", {})
     if "/tmp/nvflare" in json.dumps(snapshots):
         snapshots["storage"] = {"path": storage, "args": {"folder": f"{STORAGE}/snapshots"}}
-    components = {one.get("id"): one for one in values.get("components", [])}
+    components = {entry.get("id"): entry for entry in values.get("components", [])}
     manager, store = components.get("job_manager"), components.get("job_store")
     if manager and store and "/tmp/nvflare" in json.dumps(manager):
         manager["args"]["uri_root"] = f"{STORAGE}/jobs"
@@ -323,29 +292,29 @@ def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) ->
             rights[right] = "any" if brings else "none"
         if not own and rights.get("shell_commands", "none") != "none":  # cat and grep in the kit
             rights["shell_commands"] = "o:site" if kit.part == "server" else "none"
-        if not own:  # `surgfl job watch` reads the server's log of a job, which FLARE's "view" does not cover
+        if not own:  # `surgfl job watch` reads a job's log at the server, which FLARE's "view" does not include
             rights["get_job_log"] = rights.get("view", "none")
         permissions[role] = rights
-    words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
-    who = "only people of its own organisation look" if kit.part == "server" else "nobody looks from outside"
-    return values, words if own else f"{words}; {who} at its files"
+    summary = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
+    readers = "only people of its own organisation" if kit.part == "server" else "nobody from outside"
+    return values, summary if own else f"{summary}; {readers} can read its files"
 
 
 def _privacy(kit: Kit, values: dict[str, Any]) -> Made:
-    """Add our filter to each of the site's scopes, last on the way out, so that everything that leaves passes it."""
+    """Add our filter to each scope, first on the way in and last on the way out, so that it checks all that leaves."""
     values = values or {"scopes": [{"name": "surgfl"}], "default_scope": "surgfl"}
     if not values.get("scopes") or not values.get("default_scope"):
         raise KitError(f"{kit.local / PRIVACY}: has no scope or no default_scope; add it, or move the file away")
     for scope in values["scopes"]:
         for chain, direction in (("task_data_filters", "in"), ("task_result_filters", "out")):
-            rest = [one for one in scope.get(chain, []) if one.get("path") != FILTER]
+            rest = [entry for entry in scope.get(chain, []) if entry.get("path") != FILTER]
             ours = [{"path": FILTER, "args": {}, "direction": direction}]
             scope[chain] = ours + rest if direction == "in" else rest + ours
-    return values, "only what a method declares leaves the site, whatever a job says"
+    return values, "only data that a method declares leave the site, whatever a job requests"
 
 
 def make_private(folder: Path) -> None:
-    """Remove all permissions but the owner's from a folder and its contents."""
+    """Remove all permissions except the owner's from a folder and its contents."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode & 0o700)

@@ -1,6 +1,4 @@
-"""Write what an administrator submits: a copy of a job for strict sites, with the submission's own settings in it."""
-
-from __future__ import annotations
+"""Write the job folder that an administrator submits: a copy of a job without code, with the submission's settings."""
 
 import json
 import os
@@ -19,127 +17,117 @@ LATEST = "latest"
 
 
 def find_job(given: str) -> Path:
-    """Return the job folder that a path or the name of a shipped job means.
-
-    Raises:
-        JobFolderError: There is none.
-    """
+    """Return a job's folder, from its path or from the name of a shipped job; raise JobFolderError if there is none."""
     shipped = jobs_folder()
     for folder in (Path(given), shipped / given):
         if (folder / META).is_file():
             return folder
     names = sorted(path.parent.name for path in shipped.glob(f"*/{META}"))
     known = f", or one of {', '.join(names)}" if names else ""
-    raise JobFolderError(f"{given}: is no job folder with a {META}{known}; name one")
+    raise JobFolderError(f"{given}: is no job folder with a {META}; give another folder{known}")
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Read `rounds=5` and `training.iterations=10` into nested settings.
+    """Convert `rounds=5` and `training.iterations=10` to nested settings.
 
     Raises:
-        JobFolderError: One has no '=', no name, or a value that is no YAML, or is given twice.
+        JobFolderError: A setting has no name, no '=', a value that is not valid YAML, or occurs twice.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
         *outer, last = key.split(".")
         if not equals or not all([*outer, last]):
             raise JobFolderError(f"--set {text}: is no setting; write it as rounds=5 or training.iterations=10")
-        inner = found
+        section = settings
         for name in outer:
-            inner = inner.setdefault(name, {})
-            if not isinstance(inner, dict):
+            section = section.setdefault(name, {})
+            if not isinstance(section, dict):
                 raise JobFolderError(f"--set {text}: {name} is given twice; give it once")
-        if last in inner:
+        if last in section:
             raise JobFolderError(f"--set {text}: {key} is given twice; give it once")
         try:
-            inner[last] = read_yaml(value)
+            section[last] = read_yaml(value)
         except YamlError as error:
             raise JobFolderError(f"--set {text}: the value {error}") from error
-    return found
+    return settings
 
 
 def production_copy(job: Path, to: Path) -> Path:
-    """Write a copy of a job for sites that let no job bring code; return it, ``to/<the job's folder>``.
+    """Copy a job for sites that forbid code; return the copy, ``to/<the job's folder>``.
 
-    It holds `meta.json` and the folders that its `deploy_map` names, without `app/custom`: the simulator needs one, and
-    to FLARE even an empty one means that the job brings code.
-
-    Args:
-        job: A job folder.
-        to: The folder that the copy is put into; made where it is missing.
+    The copy contains `meta.json` and the folders in its `deploy_map`, without `app/custom`: FLARE's simulator needs
+    that folder, and FLARE treats a job with it as a job with code.
 
     Raises:
-        JobFolderError: It is no job folder, or brings code, a link or a special file; or the copy is there already.
+        JobFolderError: The folder is no job, contains code, a link or a special file, or the copy exists already.
     """
     job = Path(job).resolve()
     target = Path(to) / job.name
     if os.path.lexists(target):
-        raise JobFolderError(f"{target}: is there already; give another folder, or move it away")
-    files = _files_of(job)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+        raise JobFolderError(f"{target}: exists already; give another folder, or move it away")
+    files = [job / META, *(path for app in apps_of(job) for path in _app_files(job / app))]
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         for file in files:
-            copy = beside / file.relative_to(job)
+            copy = temporary / file.relative_to(job)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        os.rename(beside, target)
+        os.rename(temporary, target)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
-def _files_of(job: Path) -> list[Path]:
-    files = [job / META]
-    for app in apps_of(job):
-        for path in sorted((job / app).rglob("*")):
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                raise JobFolderError(f"{path}: is a link or a special file, which FLARE refuses; put a file there")
-            if path.is_dir():
-                continue
-            own = path.relative_to(job / app).parts
-            if not is_app_file(own):
-                raise JobFolderError(
-                    f"{path}: every party refuses a job with this file; remove it. An app has {SERVER_CONFIG} and "
-                    f"{CLIENT_CONFIG} in its config folder"
-                )
-            if own[0] != CUSTOM:
-                files.append(path)
-            elif path.name != MARK or path.stat().st_size:
-                raise JobFolderError(
-                    f"{path}: is code that the job brings, which a strict site refuses; install it at every party "
-                    "instead, or submit the job as it is to sites whose kits allow it"
-                )
+def _app_files(app: Path) -> list[Path]:
+    files = []
+    for path in sorted(app.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise JobFolderError(f"{path}: is a link or a special file, which FLARE refuses; replace it by a file")
+        if path.is_dir():
+            continue
+        parts = path.relative_to(app).parts
+        if not is_app_file(parts):
+            raise JobFolderError(
+                f"{path}: every party refuses a job with this file; remove it, since an app has only "
+                f"{SERVER_CONFIG} and {CLIENT_CONFIG} in its config folder"
+            )
+        if parts[0] != CUSTOM:
+            files.append(path)
+        elif path.name != MARK or path.stat().st_size:
+            raise JobFolderError(
+                f"{path}: is code, which a strict site refuses; install it at every party instead, or submit the job "
+                "itself to sites whose kits allow code"
+            )
     return files
 
 
 def write_submission(
     job: Path, to: Path, *, settings: Mapping[str, Any] | None = None, resume: str | None = None
 ) -> Path:
-    """Write a production copy of a job with further settings; return its folder.
+    """Write a production copy of a job with changed settings; return its folder.
 
     Args:
-        job: A job folder; it stays as it is.
-        to: The folder that the copy is put into.
-        settings: Change the job's own, see `with_changes`.
-        resume: ``latest``, a run's name, or FLARE's id of the job that worked on it; None begins a new run.
+        job: A job folder, which stays unchanged.
+        to: Parent folder of the copy.
+        settings: Changes of the job's settings, see `with_changes`.
+        resume: ``latest``, a run's name, or FLARE's id of a job that worked on the run; None begins a new run.
 
     Raises:
-        ValueError: The job or a setting cannot be; the sentence names the key.
+        ValueError: The job or a setting is wrong; the sentence names the key.
     """
     copy = production_copy(job, to)
-    found = sorted(copy.glob(f"*/config/{SERVER_CONFIG}"))
-    if len(found) != 1:
-        raise JobFolderError(f"{job}: has {len(found)} files {SERVER_CONFIG}, and a job of SurgFL has one")
-    path = found[0]
+    configs = sorted(copy.glob(f"*/config/{SERVER_CONFIG}"))
+    if len(configs) != 1:
+        raise JobFolderError(f"{job}: has {len(configs)} files {SERVER_CONFIG}; a job of SurgFL has one")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(configs[0].read_text(encoding="utf-8"))
         arguments = config["workflows"][0]["args"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise JobFolderError(f"{job}: its {SERVER_CONFIG} is none of SurgFL's ({error!r})") from error
+        raise JobFolderError(f"{job}: its {SERVER_CONFIG} is not from SurgFL ({error!r})") from error
     own = {key: value for key, value in arguments.items() if key != RESUME}
-    described = Job.from_json(with_changes(own, settings or {}))
-    described.open_bundle()
-    config["workflows"][0]["args"] = described.to_json() | ({RESUME: resume} if resume else {})
-    write_json(path, config)
+    changed = Job.from_json(with_changes(own, settings or {}))
+    changed.open_bundle()
+    config["workflows"][0]["args"] = changed.to_json() | ({RESUME: resume} if resume else {})
+    write_json(configs[0], config)
     return copy

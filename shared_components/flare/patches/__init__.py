@@ -1,1 +1,1 @@
-"""Functions of FLARE that we replace, one file each, and the messages that pass; see `replace`."""
+"""Replacements of FLARE functions: one file per subject; `replace` checks the version and source of each function."""

@@ -1,7 +1,5 @@
 """Print the outcome of a job as the last line of its process, below FLARE's own closing lines."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys
@@ -10,29 +8,29 @@ from typing import NoReturn
 
 from shared_components.common.sanitise import printable
 
-_said: list[tuple[str, Callable[[], None]]] = []
-_leave = os._exit
+_messages: list[tuple[str, Callable[[], None]]] = []
+_exit = os._exit
 
 
 def say(text: str, *, first: Callable[[], None] = lambda: None) -> None:
     """Print this line when the process ends, after calling ``first``.
 
-    A simulator's server is a child of multiprocessing, and FLARE calls `os._exit` while threads are still running:
-    neither runs `atexit` handlers, so that `os._exit` has to print, too.
+    A simulator's server is a child of multiprocessing, and FLARE calls `os._exit` while threads are still running.
+    Neither runs `atexit` handlers, so `os._exit` also prints the line.
     """
-    if not _said:
+    if not _messages:
         atexit.register(_print)
-        os._exit = _print_and_leave
-    _said[:] = [(printable(text), first)]
+        os._exit = _print_and_exit
+    _messages[:] = [(printable(text), first)]
 
 
-def _print_and_leave(status: int) -> NoReturn:
+def _print_and_exit(status: int) -> NoReturn:
     _print()
-    _leave(status)
+    _exit(status)
 
 
 def _print() -> None:
-    if _said:
-        text, first = _said.pop()
+    if _messages:
+        text, first = _messages.pop()
         first()
         print(text, file=sys.stderr, flush=True)

@@ -1,19 +1,14 @@
-"""In every process of a deployment: read only JSON, and accept only a job's own two JSON files.
+"""In every process of a deployment, read only JSON, and accept only a job's own two JSON files.
 
-FLARE 2.9 also reads HOCON and YAML. A party parses a job's configuration in its main process, before it looks at the
-submitter's role. There `include package("a.b:c")` of HOCON imports `a`, which runs code that an earlier job may have
-left on the disk; `include url(...)` opens a connection; `include file(...)` reads a file, and FLARE's reply says
-whether it exists.
+FLARE 2.9 also reads HOCON and YAML, and parses a job's configuration in a party's main process before it checks the
+submitter's role. HOCON's `include` imports packages, which may be code of an earlier job, opens URLs, and shows whether
+a file exists. FLARE also passes every text to `str.format`, with the variables of the environment:
+``{SITE_NAME:>300000000}`` becomes a text of 300 MB, and ``{$NAME}`` shows a variable in an error message.
 
-FLARE also passes every text of a configuration to `str.format`, with the variables of the environment:
-``{SITE_NAME:>300000000}`` becomes a text of 300 MB, and a text with ``{$NAME}`` returns a variable in an error message.
-
-Here a party looks only at the names of a job's files, refuses every other file before it unpacks the job, and parses
-nothing of the job in its main process. A job's own process parses the two files as JSON. The reply to a deployment
-carries no exception.
+Here a party checks the names of a job's files, refuses every other file before it unpacks the job, and parses nothing
+of the job in its main process. A job's own process parses the two files as JSON. The reply to a deployment contains no
+exception.
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -35,13 +30,8 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from shared_components.common.sanitise import one_line
 from shared_components.common.strict_json import parse_object
-from shared_components.flare.deployment.app_files import (
-    LARGEST_FILE,
-    JobFileError,
-    check_app_zip,
-    check_job_zip,
-    is_app_file,
-)
+from shared_components.flare.deployment import app_files
+from shared_components.flare.deployment.app_files import LARGEST_FILE, JobFileError, is_app_file
 from shared_components.flare.patches.replace import replace
 
 SHA256_EXTENSIONS = "a6963f7c85b07ec11a81bbb0e120ea1b054752b4b8aa52979ad3f925c5493ddb"
@@ -54,50 +44,45 @@ SHA256_DEPLOY = "27ffc08a0a99803e5fe8590923689883059377dc6877370a4b91bf1ccfd0040
 SHA256_SUBMISSION = "7e8e89f529a119149e5c6e3b555fecac7ed5d486b618acb6e72aba1705a3f703"
 
 CONFIGS = {SiteType.SERVER: JobConstants.SERVER_JOB_CONFIG, SiteType.CLIENT: JobConstants.CLIENT_JOB_CONFIG}
-NOT_DEPLOYED = "the job could not be deployed; the log there says why"
-SAFE_PATH = "PYTHONSAFEPATH"  # Python then does not import from the working folder
+NOT_DEPLOYED = "the job could not be deployed; read the reason in the log there"
+Own = Callable[..., Any]  # a function of FLARE
 
 logger = logging.getLogger(__name__)
 
 
 def read_only_json() -> None:
     """Restrict the configurations that this process reads, and the jobs that it accepts."""
-    replace(ConfigFormat, "config_ext_formats", lambda _: _json_extensions, sha256=SHA256_EXTENSIONS)
+    extensions = {".json": ConfigFormat.JSON, ".json.default": ConfigFormat.JSON}
+    replace(ConfigFormat, "config_ext_formats", lambda _: OrderedDict(extensions), sha256=SHA256_EXTENSIONS)
     replace(ConfigFactory, "get_config_loader", _json_loader, sha256=SHA256_LOADER)
-    replace(JsonConfigLoader, "_from_file", lambda _: _read_file, sha256=SHA256_FILE)
-    replace(JsonConfigLoader, "load_config_from_str", lambda _: _read_text, sha256=SHA256_TEXT)
-    replace(json_configer, "resolve_var_refs", lambda _: _substitute_nothing, sha256=SHA256_SUBSTITUTE)
-    replace(default_app_validator, "_config_exists", lambda _: _why_incomplete, sha256=SHA256_EXISTS)
+    replace(JsonConfigLoader, "_from_file", _read_file, sha256=SHA256_FILE)
+    replace(JsonConfigLoader, "load_config_from_str", _read_text, sha256=SHA256_TEXT)
+    # leave every text unchanged
+    replace(json_configer, "resolve_var_refs", lambda _, scanner, var_values: None, sha256=SHA256_SUBSTITUTE)
+    replace(default_app_validator, "_config_exists", _why_incomplete, sha256=SHA256_EXISTS)
     replace(AppDeployer, "deploy", _deploy_known_files, sha256=SHA256_DEPLOY)
     replace(JobMetaValidator, "_validate_zf", _validate_known_files, sha256=SHA256_SUBMISSION)
 
 
 def import_only_installed() -> None:
-    """Remove the working folder, in which jobs lie, from the import path of this process and its children."""
-    os.environ[SAFE_PATH] = "1"
+    """Remove the working folder, which contains jobs, from the import path of this process and its children."""
+    os.environ["PYTHONSAFEPATH"] = "1"
     here = Path.cwd()
     sys.path[:] = [folder for folder in sys.path if folder and Path(folder).resolve() != here]
 
 
-def _json_extensions() -> OrderedDict[str, ConfigFormat]:
-    return OrderedDict({".json": ConfigFormat.JSON, ".json.default": ConfigFormat.JSON})
+def _json_loader(loader_of: Own, config_format: ConfigFormat | None) -> Any:
+    if config_format not in (None, ConfigFormat.JSON):
+        raise ValueError(f"{config_format} is not supported; write JSON, since only JSON is read")
+    return loader_of(config_format)
 
 
-def _json_loader(loader_of: Callable[..., Any]) -> Callable[..., Any]:
-    def json_loader(config_format: ConfigFormat | None) -> Any:
-        if config_format not in (None, ConfigFormat.JSON):
-            raise ValueError(f"{config_format} is not read here, only JSON")
-        return loader_of(config_format)
-
-    return json_loader
-
-
-def _read_file(loader: JsonConfigLoader, path: str) -> dict[str, Any]:
+def _read_file(_: Own, loader: JsonConfigLoader, path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         return _parse(file.read(LARGEST_FILE + 1), path)
 
 
-def _read_text(loader: JsonConfigLoader, config_str: str) -> JsonConfig:
+def _read_text(_: Own, loader: JsonConfigLoader, config_str: str) -> JsonConfig:
     return JsonConfig(_parse(config_str.encode(), "a job's file"))
 
 
@@ -110,43 +95,31 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
         raise ValueError(f"{where} cannot be read as JSON: {one_line(error, 200)}") from None
 
 
-def _substitute_nothing(scanner: Any, var_values: dict[str, Any]) -> None:
-    """Leave every text as it is written."""
-
-
-def _why_incomplete(app_root: str, config_folder: str, site_type: str) -> str:
-    """Return why an unpacked app cannot be accepted; empty if it can. Nothing is parsed."""
+def _why_incomplete(_: Own, app_root: str, config_folder: str, site_type: str) -> str:
+    """Return why an unpacked app is refused, or an empty text. Nothing is parsed."""
     for path in Path(app_root).rglob("*"):
         parts = path.relative_to(app_root).parts
         if path.is_symlink() or not (path.is_dir() or is_app_file(parts)):
-            return f"the job contains {one_line('/'.join(parts), 120)}, which is no file of a job"
+            return f"the job contains {one_line('/'.join(parts), 120)}, which no job may contain"
     name = CONFIGS.get(site_type)
     if name and not (Path(app_root) / config_folder / name).is_file():
         return f"the job has no {config_folder}/{name}"
     return ""
 
 
-def _deploy_known_files(deploy: Callable[..., str]) -> Callable[..., str]:
-    def deploy_known_files(
-        deployer: AppDeployer, workspace: Any, job_id: str, job_meta: dict, app_name: str, app_data: bytes, fl_ctx: Any
-    ) -> str:
-        try:
-            check_app_zip(app_data)
-            return deploy(deployer, workspace, job_id, job_meta, app_name, app_data, fl_ctx)
-        except JobFileError as error:
-            logger.error("job %s is refused: %s", job_id, error)
-            return str(error)
-        except Exception:
-            logger.exception("job %s could not be deployed", job_id)
-            shutil.rmtree(workspace.get_run_dir(job_id), ignore_errors=True)
-            return NOT_DEPLOYED
-
-    return deploy_known_files
+def _deploy_known_files(deploy: Own, deployer, workspace, job_id, job_meta, app_name, app_data, fl_ctx) -> str:
+    try:
+        app_files.check_app_zip(app_data)
+        return deploy(deployer, workspace, job_id, job_meta, app_name, app_data, fl_ctx)
+    except JobFileError as error:
+        logger.error("job %s is refused: %s", job_id, error)
+        return str(error)
+    except Exception:
+        logger.exception("job %s could not be deployed", job_id)
+        shutil.rmtree(workspace.get_run_dir(job_id), ignore_errors=True)
+        return NOT_DEPLOYED
 
 
-def _validate_known_files(validate: Callable[..., Any]) -> Callable[..., Any]:
-    def validate_known_files(validator: JobMetaValidator, job_name: str, archive: Any) -> Any:
-        check_job_zip(job_name, archive.infolist())
-        return validate(validator, job_name, archive)
-
-    return validate_known_files
+def _validate_known_files(validate: Own, validator: JobMetaValidator, job_name: str, archive: Any) -> Any:
+    app_files.check_job_zip(job_name, archive.infolist())
+    return validate(validator, job_name, archive)

@@ -1,17 +1,13 @@
-"""Which messages a site's processes may send to the server, and the server to those of a site; refusals are logged.
+"""Filter the messages between sites and server; refusals are logged.
 
-FLARE 2.9 checks of a message only whether its sender was ever admitted, not its content, and believes the name in it. A
-site whose program was changed could abort another site's part of a job by the commands that the server gives to jobs'
-processes, end the job for all by an event, and corrupt what another site sends by using its name. None of these
-messages has to come from anybody but the server's own processes; a site and an administrator speak to the server
-alone, and in their own name.
+FLARE 2.9 checks only whether a message's sender was ever admitted, and believes the name in the message. A modified
+site could abort another site's part of a job, end the job for all, and send data in another site's name. A site does
+whatever the server requests: it lists its processes, fires events in a running job, and forwards messages in anybody's
+name.
 
-A site of FLARE 2.9 does whatever the server requests, without any authorisation: it lists its processes, changes its
-log or its server, fires events in a running job, and forwards messages in anybody's name. In an honest run the server
-makes three requests of a site's process of a job, and of the site's own those that `site_commands` lists.
+In a normal run, sites and administrators send messages only to the server, in their own name. The server makes three
+requests to a site's process of a job, and to the site's own process the requests in `site_commands`.
 """
-
-from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
@@ -30,20 +26,14 @@ from shared_components.common.sanitise import one_line
 
 logger = logging.getLogger(__name__)
 
-MOST_SENTENCES = 100  # per process: a refused sender cannot fill the log
-
+MOST_SENTENCES = 100  # per process, so that a refused sender cannot fill the log
 ANY: frozenset[str] = frozenset()  # every topic
-REQUESTS = {
-    CellChannel.SERVER_MAIN: frozenset(
-        {
-            ServerTopic.Challenge,
-            ServerTopic.Register,
-            ServerTopic.HEART_BEAT,
-            ServerTopic.REPORT_JOB_FAILURE,
-            ServerTopic.Quit,
-        }
-    ),
-    CellChannel.HCI: ANY,  # an administrator's console, which has its own roles
+CLIENT_REQUESTS = {
+    CellChannel.SERVER_MAIN: frozenset({
+        ServerTopic.Challenge, ServerTopic.Register, ServerTopic.HEART_BEAT, ServerTopic.REPORT_JOB_FAILURE,
+        ServerTopic.Quit,
+    }),
+    CellChannel.HCI: ANY,  # an administrator's console, with its own roles
     CellChannel.CELLNET: frozenset({CellChannelTopic.Bye}),
     CellChannel.SERVER_COMMAND: frozenset({ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPDATE}),
     CellChannel.AUX_COMMUNICATION: frozenset(
@@ -51,159 +41,154 @@ REQUESTS = {
     ),
     CellChannel.RETURN_ONLY: ANY,
     OBJ_DOWNLOADER_CHANNEL: ANY,  # tensors
-}
-"""Requests of sites and administrators, by channel and topic; nothing else passes."""
-ABOUT_STREAMS = (STREAM_ACK_TOPIC, STREAM_ERROR_TOPIC)  # acknowledgements of the server's own streams
-SUBMISSIONS = frozenset({TOPIC_STREAM_REQUEST, TOPIC_STREAM_ABORT})  # an administrator's: the files of a job
-IN_WHOSE_NAME = (MessageHeaderKey.ORIGIN, MessageHeaderKey.FROM_CELL, StreamHeaderKey.FAILED_DESTINATION)
-NOT_TAKEN = {
-    MessageHeaderKey.CONN_URL: "it names an address to connect to",
-    MessageHeaderKey.SECURE: "it asks for encryption beside TLS",
-    MessageHeaderKey.ENCRYPTED: "it is encrypted beside TLS",
-}
-"""Headers that no accepted message has, and why. For the last two FLARE would request the sender's certificate and
-wait for ever; no run of ours encrypts beside TLS."""
-NOBODY = (None, "", "N/A")  # FLARE's names for the owner of a connection without a certificate
-
-
-OF_ALL = {
+}  # fmt: skip
+"""Permitted requests from sites and administrators: topics by channel."""
+SUBMISSIONS = frozenset({TOPIC_STREAM_REQUEST, TOPIC_STREAM_ABORT})  # files of a job, from an administrator
+SERVER_REQUESTS = {
     CellChannel.CELLNET: frozenset({CellChannelTopic.Bye}),
     CellChannel.RETURN_ONLY: ANY,  # answers that are streams
 }
-OF_A_SITE = {**OF_ALL, CellChannel.CLIENT_MAIN: ANY}  # `site_commands` checks the command
-OF_A_JOB = {
-    **OF_ALL,
+TO_SITE = {**SERVER_REQUESTS, CellChannel.CLIENT_MAIN: ANY}  # `site_commands` checks the command
+TO_JOB = {
+    **SERVER_REQUESTS,
     CellChannel.AUX_COMMUNICATION: frozenset({ReservedTopic.END_RUN}),
-    OBJ_DOWNLOADER_CHANNEL: frozenset({OBJ_DOWNLOADER_TOPIC}),  # tensors of an answer that the site has given
+    OBJ_DOWNLOADER_CHANNEL: frozenset({OBJ_DOWNLOADER_TOPIC}),  # tensors in the site's answer
 }
-"""The server's requests of a site's process and of a job's process there, by channel and topic; nothing else passes."""
+"""Permitted requests from the server to a site's process of a job; `TO_SITE` lists those to the site's own process."""
+SENDER_HEADERS = (MessageHeaderKey.ORIGIN, MessageHeaderKey.FROM_CELL, StreamHeaderKey.FAILED_DESTINATION)
+FORBIDDEN_HEADERS = {
+    MessageHeaderKey.CONN_URL: "it names an address to connect to",
+    # FLARE would request the sender's certificate and wait forever
+    MessageHeaderKey.SECURE: "it asks for encryption beside TLS",
+    MessageHeaderKey.ENCRYPTED: "it is encrypted beside TLS",
+}
+"""Headers that no accepted message has, with the reason of the refusal."""
+NOBODY = (None, "", "N/A")  # FLARE's names for the owner of a connection without a certificate
 
 
 class Refusals:
-    """The refusals that have been logged so far: each once, and at most `MOST_SENTENCES`."""
+    """Log refusals: each one once, and at most `MOST_SENTENCES`."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
-    def say(self, sentence: str) -> None:
-        """Log a sentence (one line: who is refused, and why) if it is new and there are not too many."""
-        if sentence not in self._said and len(self._said) < MOST_SENTENCES:
-            self._said.add(sentence)
+    def log(self, sentence: str) -> None:
+        """Log who is refused and why, in one line, if the sentence is new and there are not too many."""
+        if sentence not in self._logged and len(self._logged) < MOST_SENTENCES:
+            self._logged.add(sentence)
             self._logger.error("%s", sentence)
 
 
 class Boundary:
-    """Refuses what neither a site nor an administrator has to send, and logs why."""
+    """Filter of messages to the server."""
 
     def __init__(self) -> None:
         self._refusals = Refusals(logger)
 
     def passes(self, message: Message) -> bool:
-        """Return whether the server processes a message or forwards it.
+        """Return whether the server processes or forwards a message; log why not.
 
-        The sender is the owner of the connection's certificate, whatever the message says; the server's own processes
-        connect from its own machine, without one. A name alone proves nothing: FLARE lets a site call itself
-        ``server.hospital-b``.
+        The sender is the owner of the connection's certificate, whatever name the message has. The server's own
+        processes connect from its own machine, without a certificate. A name alone proves nothing: FLARE lets a site
+        call itself ``server.hospital-b``.
         """
         endpoint = message.get_prop(MessagePropKey.ENDPOINT)
         name = endpoint.name if endpoint is not None else ""
-        owner = message.get_prop(MessagePropKey.COMMON_NAME)
-        if FQCN.get_root(name) == FQCN.ROOT_SERVER and owner in NOBODY:
+        own, owner = FQCN.get_root(name), message.get_prop(MessagePropKey.COMMON_NAME)
+        if own == FQCN.ROOT_SERVER and owner in NOBODY:
             return True
         sender = name if owner in NOBODY else owner
-        own = FQCN.get_root(name)
-        why = _why_not_at_server(message, own if own != FQCN.ROOT_SERVER else sender)
-        if why is not None:
-            self._refusals.say(f"a message of {one_line(sender)} is refused: {why}")
-        return why is None
+        problem = _problem_at_server(message, own if own != FQCN.ROOT_SERVER else sender)
+        if problem is not None:
+            self._refusals.log(f"a message of {one_line(sender)} is refused: {problem}")
+        return problem is None
 
 
-def _why_not_at_server(message: Message, own: str) -> str | None:
-    to = str(message.get_header(MessageHeaderKey.DESTINATION))
-    if FQCN.get_root(to) != FQCN.ROOT_SERVER:
-        return f"it is for {one_line(to)}, and sites speak to the server alone"
-    for key in IN_WHOSE_NAME:
+def _problem_at_server(message: Message, own: str) -> str | None:
+    target = str(message.get_header(MessageHeaderKey.DESTINATION))
+    if FQCN.get_root(target) != FQCN.ROOT_SERVER:
+        return f"it is for {one_line(target)}, but sites send messages only to the server"
+    for key in SENDER_HEADERS:
         name = str(message.get_header(key, own))
         if FQCN.get_root(name) != own:
             return f"it is in the name of {one_line(name)}"
-    if why := _why_not_taken(message):
-        return why
-    asked = _asked_for(message)
-    if asked is None or _may_ask(own, *asked):
+    if problem := _forbidden_header(message):
+        return problem
+    request = _request(message)
+    if request is None or _may_request(own, *request):
         return None
-    return f"{asked[0]} {asked[1]} is for the server's own processes"
+    return f"{request[0]} {request[1]} is for the server's own processes"
 
 
 class SiteBoundary:
-    """Refuses what the server does not have to send, and logs why."""
+    """Filter of messages to a site's processes."""
 
     def __init__(self) -> None:
         self._refusals = Refusals(logger)
 
     def passes(self, message: Message, own: str, *, own_process: bool) -> bool:
-        """Return whether a process of a site processes a message or forwards it.
+        """Return whether a process of a site processes or forwards a message; log why not.
 
         Args:
             message: The message as received.
-            own: The name of the process's cell, ``hospital-a`` or ``hospital-a.<job>``.
-            own_process: Whether it came over the connection between the site's own processes. A message in the site's
-                name then passes; any other is the server's, forwarded by the site's own process.
+            own: Name of the process's cell, ``hospital-a`` or ``hospital-a.<job>``.
+            own_process: Whether the message came from another process of the site. A message in the site's name then
+                passes; the site's own process has forwarded any other message from the server.
         """
         origin = FQCN.get_root(str(message.get_header(MessageHeaderKey.ORIGIN)))
         if own_process and origin == FQCN.get_root(own):
             return True
-        why = _why_not_at_site(message, own)
-        if why is not None:
-            self._refusals.say(f"a message of the server is refused: {why}")
-        return why is None
+        problem = _problem_at_site(message, own)
+        if problem is not None:
+            self._refusals.log(f"a message of the server is refused: {problem}")
+        return problem is None
 
 
-def _why_not_at_site(message: Message, own: str) -> str | None:
-    to = str(message.get_header(MessageHeaderKey.DESTINATION))
-    if to != own and not to.startswith(f"{own}."):
-        return f"it is for {one_line(to)}, and this is {own}"
-    for key in IN_WHOSE_NAME:
+def _problem_at_site(message: Message, own: str) -> str | None:
+    target = str(message.get_header(MessageHeaderKey.DESTINATION))
+    if target != own and not target.startswith(f"{own}."):
+        return f"it is for {one_line(target)}, and this is {own}"
+    for key in SENDER_HEADERS:
         name = str(message.get_header(key, FQCN.ROOT_SERVER))
         # the site's own process forwards to its jobs
         forwarded = key == MessageHeaderKey.FROM_CELL and FQCN.get_parent(own)
         if FQCN.get_root(name) not in (FQCN.ROOT_SERVER, FQCN.get_root(own) if forwarded else ""):
             return f"it is in the name of {one_line(name)}"
-    if why := _why_not_taken(message):
-        return why
-    asked = _asked_for(message)
-    if asked is None or _is_among(OF_A_JOB if FQCN.get_parent(to) else OF_A_SITE, *asked):
+    if problem := _forbidden_header(message):
+        return problem
+    request = _request(message)
+    if request is None or _is_listed(TO_JOB if FQCN.get_parent(target) else TO_SITE, *request):
         return None
-    return f"no server has to ask {one_line(to)} for {asked[0]} {asked[1]}"
+    return f"no server needs to ask {one_line(target)} for {request[0]} {request[1]}"
 
 
-def _why_not_taken(message: Message) -> str | None:
-    """Return the reason of `NOT_TAKEN` for the first of its headers that a message has, if any."""
-    return next((why for key, why in NOT_TAKEN.items() if message.get_header(key)), None)
+def _forbidden_header(message: Message) -> str | None:
+    return next((reason for key, reason in FORBIDDEN_HEADERS.items() if message.get_header(key)), None)
 
 
-def _asked_for(message: Message) -> tuple[str, str] | None:
-    """Return the channel and the topic of a request; for a stream's data, those that the stream is for.
+def _request(message: Message) -> tuple[str, str] | None:
+    """Return the channel and topic of a request, or of the request that a stream belongs to.
 
-    None: The message is an answer or acknowledges a stream. A value that is no text is returned as its `repr`, which is
-    no channel's name.
+    None means an answer or an acknowledgement of a stream. A value that is no text becomes its `repr`, which is no
+    channel's name.
     """
     if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         return None
-    asked = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
-    if asked[0] == STREAM_CHANNEL:
-        if asked[1] in ABOUT_STREAMS:
+    names = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
+    if names[0] == STREAM_CHANNEL:
+        if names[1] in (STREAM_ACK_TOPIC, STREAM_ERROR_TOPIC):  # about the server's own streams
             return None
-        asked = message.get_header(StreamHeaderKey.CHANNEL), message.get_header(StreamHeaderKey.TOPIC)
-    channel, topic = (value if isinstance(value, str) else repr(value) for value in asked)
-    return one_line(channel), one_line(topic)
+        names = message.get_header(StreamHeaderKey.CHANNEL), message.get_header(StreamHeaderKey.TOPIC)
+    channel, topic = (one_line(name if isinstance(name, str) else repr(name)) for name in names)
+    return channel, topic
 
 
-def _is_among(requests: Mapping[str, frozenset[str]], channel: str, topic: str) -> bool:
+def _is_listed(requests: Mapping[str, frozenset[str]], channel: str, topic: str) -> bool:
     return channel in requests and (not requests[channel] or topic in requests[channel])
 
 
-def _may_ask(own: str, channel: str, topic: str) -> bool:
+def _may_request(own: str, channel: str, topic: str) -> bool:
     if channel == CellChannel.AUX_COMMUNICATION and topic in SUBMISSIONS:
         return is_valid_admin_client_name(own)
-    return _is_among(REQUESTS, channel, topic)
+    return _is_listed(CLIENT_REQUESTS, channel, topic)

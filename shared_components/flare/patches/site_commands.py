@@ -1,13 +1,10 @@
-"""At a site: which of FLARE's administration commands the server may give, and whose jobs the site accepts.
+"""At a site, restrict the administration commands that the server may give, and the jobs that the site accepts.
 
-A site of FLARE 2.9 obeys any command in a message of the server, and consults its own `authorization.json` only if the
-message says so; paths are checked at the server alone. By `sys.shell` with `cat` a server could read any text file of
-a hospital, its keys and the description of its data included, and by a job's name that is a path it could have any
-folder removed. The permitted commands are listed here. The site consults its own file each time: with the name and
-role that the server gives for a person's command, and with the certificate that has signed a job.
+A site of FLARE 2.9 obeys any command of the server, and consults its own `authorization.json` only if the message
+requests it. With `sys.shell` a server could read any text file of a hospital, and with a path as a job's name it could
+remove any folder. This file lists the permitted commands. The site consults its own file for each of them: with the
+name and role that the server gives for a person's command, and with the certificate that has signed a job.
 """
-
-from __future__ import annotations
 
 import logging
 import uuid
@@ -36,70 +33,65 @@ SHA256_AUTHORIZE = "4a9e7441c408f83e9e71ddbdbcd4c45ab70a84fafa6861112996c0bfa6f3
 
 logger = logging.getLogger(__name__)
 
-WITH_THE_JOB = frozenset({TrainingTopic.DEPLOY, TrainingTopic.START_JOB})  # their messages describe the job
-OF_JOBS = WITH_THE_JOB | {TrainingTopic.CHECK_RESOURCE, TrainingTopic.CANCEL_RESOURCE, TrainingTopic.ABORT}
+WITH_JOB = frozenset({TrainingTopic.DEPLOY, TrainingTopic.START_JOB})  # these messages describe the job
+OF_JOBS = WITH_JOB | {TrainingTopic.CHECK_RESOURCE, TrainingTopic.CANCEL_RESOURCE, TrainingTopic.ABORT}
 OF_PEOPLE = {
     TrainingTopic.CHECK_STATUS: AdminCommandNames.CHECK_STATUS,
     TrainingTopic.RESTART: AdminCommandNames.RESTART,
     TrainingTopic.SHUTDOWN: AdminCommandNames.SHUTDOWN,
 }
-"""Commands that an administrator may give, and the right that each needs in the site's own `authorization.json`."""
-SUBMIT = AdminCommandNames.SUBMIT_JOB
+"""Commands of administrators, with the right that each needs in the site's own `authorization.json`."""
 PERSON = (RequestHeader.USER_NAME, RequestHeader.USER_ORG, RequestHeader.USER_ROLE)
-ABOVE_ALL = "super"  # a role to which FLARE allows everything, whatever a site's file says
-WRITTEN_DOWN = (RequestHeader.USER_NAME, ConnProps.EVENT_ID)  # headers that FLARE writes into a site's audit.txt
+SUPER = "super"  # a role to which FLARE allows everything, whatever a site's file contains
 LONGEST_WORD = 200  # characters
 _REFUSALS = Refusals(logger)
 
 
-def keep_commands() -> None:
-    """Let a site in this process obey the listed commands alone, and accept jobs only of those who may submit them."""
-    replace(FedAdminAgent, "_dispatch_request", _listed_alone, sha256=SHA256_DISPATCH)
-    replace(AppAuthzService, "authorize_app_info", _of_who_may_submit, sha256=SHA256_AUTHORIZE)
+def restrict_commands() -> None:
+    """Obey only the listed commands in this process, and accept only jobs of people who may submit jobs."""
+    replace(FedAdminAgent, "_dispatch_request", _only_listed, sha256=SHA256_DISPATCH)
+    replace(AppAuthzService, "authorize_app_info", _only_of_submitters, sha256=SHA256_AUTHORIZE)
 
 
-def _listed_alone(dispatch: Callable[..., CellMessage]) -> Callable[..., CellMessage]:
-    def listed_alone(agent: Any, request: CellMessage) -> CellMessage:
-        why = why_not(request.payload, str(request.get_header(MessageHeaderKey.ORIGIN)))
-        if why is None:
-            return dispatch(agent, request)
-        _REFUSALS.say(f"a command of the server is refused: {why}")
-        return new_cell_message({}, error_reply(f"this site refuses it: {why}"))
-
-    return listed_alone
+def _only_listed(dispatch: Callable[..., CellMessage], agent: Any, request: CellMessage) -> CellMessage:
+    problem = command_problem(request.payload, str(request.get_header(MessageHeaderKey.ORIGIN)))
+    if problem is None:
+        return dispatch(agent, request)
+    _REFUSALS.log(f"a command of the server is refused: {problem}")
+    return new_cell_message({}, error_reply(f"this site refuses it: {problem}"))
 
 
-def why_not(command: Any, origin: str) -> str | None:
-    """Return why a site refuses a command; None where it obeys, if its `authorization.json` allows it.
+def command_problem(command: Any, origin: str) -> str | None:
+    """Return why a site refuses a command; None if it obeys, provided that its `authorization.json` allows it.
 
     Args:
-        command: FLARE's message; headers by which FLARE authorises, or which it writes down, are corrected in place.
-        origin: The sender, a name that `message_filters.SiteBoundary` has checked.
+        command: FLARE's message. Headers that FLARE uses for authorisation or logs are corrected in place.
+        origin: Name of the sender, which `message_filters.SiteBoundary` has checked.
     """
     if not isinstance(command, Message) or not isinstance(command.topic, str):
         return "it is no command"
     if command.topic == TrainingTopic.NOTIFY_JOB_STATUS and FQCN.get_root(origin) != FQCN.ROOT_SERVER:
         return None  # from the site's own process of a job
     if command.topic not in OF_JOBS and command.topic not in OF_PEOPLE:
-        return f"{one_line(command.topic)} is none that a server has to give"
-    for key in WRITTEN_DOWN:
+        return f"no server needs the command {one_line(command.topic)}"
+    for key in (RequestHeader.USER_NAME, ConnProps.EVENT_ID):  # FLARE writes these headers into audit.txt
         command.set_header(key, one_line(command.get_header(key, ""), LONGEST_WORD))
     if (right := OF_PEOPLE.get(command.topic)) is None:
-        return _why_no_job(command)
+        return _job_problem(command)
     command.set_headers({RequestHeader.ADMIN_COMMAND: right, RequestHeader.REQUIRE_AUTHZ: "true"})
     person = _person(*(command.get_header(key, "") for key in PERSON))
-    return f"nobody's role is {person.role!r}" if person.role == ABOVE_ALL else None
+    return f"nobody has the role {person.role!r}" if person.role == SUPER else None
 
 
-def _why_no_job(command: Message) -> str | None:
+def _job_problem(command: Message) -> str | None:
     job = command.get_header(RequestHeader.JOB_ID, "")
-    described = command.get_header(RequestHeader.JOB_META, {})
-    if not _is_job_id(job) and (job or command.topic in WITH_THE_JOB):
+    meta = command.get_header(RequestHeader.JOB_META, {})
+    if not _is_job_id(job) and (job or command.topic in WITH_JOB):
         return f"{one_line(command.topic)} names {one_line(job)!r}, which is no job's id"
-    if command.topic not in WITH_THE_JOB:
+    if command.topic not in WITH_JOB:
         return None
-    if not isinstance(described, Mapping) or described.get(JobMetaKey.JOB_ID.value) != job:
-        return f"{one_line(command.topic)} of job {job} describes another"
+    if not isinstance(meta, Mapping) or meta.get(JobMetaKey.JOB_ID.value) != job:
+        return f"{one_line(command.topic)} of job {job} describes another job"
     return _why_no_app(command.body) if command.topic == TrainingTopic.DEPLOY else None
 
 
@@ -117,23 +109,20 @@ def _person(*identity: Any) -> Person:
 
 
 def _is_job_id(job: Any) -> bool:
-    """Return whether this is a UUID, as FLARE's ids are: FLARE removes the folder of that name first."""
+    """Return whether this is a UUID like FLARE's ids: FLARE first removes the folder with this name."""
     try:
         return isinstance(job, str) and str(uuid.UUID(job)) == job
     except ValueError:
         return False
 
 
-def _of_who_may_submit(authorize: Callable[..., tuple[bool, str]]) -> Callable[..., tuple[bool, str]]:
-    def of_who_may_submit(
-        app_info: dict, submitter_name: str, submitter_org: str, submitter_role: str, job_meta: Any = None
-    ) -> tuple[bool, str]:
-        submitter = _person(submitter_name, submitter_org, submitter_role)
-        asked = AuthzContext(right=SUBMIT, user=submitter, submitter=submitter)
-        if submitter.role == ABOVE_ALL or not AuthorizationService.authorize(asked)[0]:
-            why = f"{one_line(submitter_name)} ({one_line(submitter_role)}) may not submit jobs here"
-            _REFUSALS.say(f"a job is refused: {why}")
-            return False, why
-        return authorize(app_info, submitter_name, submitter_org, submitter_role, job_meta)
-
-    return of_who_may_submit
+def _only_of_submitters(
+    authorize: Callable, app_info, submitter_name, submitter_org, submitter_role, job_meta=None
+) -> tuple[bool, str]:
+    submitter = _person(submitter_name, submitter_org, submitter_role)
+    context = AuthzContext(right=AdminCommandNames.SUBMIT_JOB, user=submitter, submitter=submitter)
+    if submitter.role == SUPER or not AuthorizationService.authorize(context)[0]:
+        problem = f"{one_line(submitter_name)} ({one_line(submitter_role)}) may not submit jobs here"
+        _REFUSALS.log(f"a job is refused: {problem}")
+        return False, problem
+    return authorize(app_info, submitter_name, submitter_org, submitter_role, job_meta)

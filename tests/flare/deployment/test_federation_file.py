@@ -1,4 +1,4 @@
-"""Who takes part: one small YAML, in which every key is checked."""
+"""Every key of a federation file is checked."""
 
 import copy
 
@@ -36,46 +36,35 @@ def changed(path, value):
     return values
 
 
-def test_the_example_shows_every_role_and_every_key_and_has_the_defaults():
-    made = load_federation(EXAMPLE)
-    assert made.server.port == made.server.admin_port == 8002 and made.certificates == Lifetimes()
-    assert [site.name for site in made.sites] == ["hospital-a", "hospital-b", "hospital-c"]
-    assert tuple(person.role for person in made.administrators) == (ROLES[0], "lead", "org_admin", "member")
+def test_the_example_has_every_role_and_key_and_optional_keys_have_defaults():
+    example = load_federation(EXAMPLE)
+    assert example.server.port == example.server.admin_port == 8002 and example.certificates == Lifetimes()
+    assert [site.name for site in example.sites] == ["hospital-a", "hospital-b", "hospital-c"]
+    assert tuple(person.role for person in example.administrators) == (ROLES[0], "lead", "org_admin", "member")
     values = yaml.safe_load(EXAMPLE.read_text())
     assert set(values) == {"name", "server", "sites", "administrators", "certificates"}
     assert set(values["server"]) == {"host", "organisation", "port", "admin_port"}
-
-
-def test_what_may_be_left_out_has_a_default():
-    made = parse_federation(SMALL)
-    assert (made.server.port, made.server.admin_port) == (8002, 8002) and made.certificates == Lifetimes(730, 3650)
+    small = parse_federation(SMALL)
+    assert (small.server.port, small.server.admin_port) == (8002, 8002) and small.certificates == Lifetimes(730, 3650)
     assert parse_federation(changed(["server", "port"], 9000)).server.admin_port == 9000
 
 
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (["name"], "two words", "name is 'two words'; write letters"),
-        (["name"], "../up", "name is '../up'"),
-        (["name"], 7, "name is 7"),
-        (["name"], None, "'name' is missing; add it"),
-        (["name"], "n" * 64, "at most 63 letters"),
-        (["colour"], "red", "unknown key 'colour'; known keys: name"),
+        (["name"], "two words", "name is 'two words'; write letters"), (["name"], "../up", "name is '../up'"),
+        (["name"], 7, "name is 7"), (["name"], None, "'name' is missing; add it"),
+        (["name"], "n" * 64, "at most 63 letters"), (["colour"], "red", "unknown key 'colour'; known keys: name"),
         (["server"], "localhost", "server is 'localhost'; write its settings"),
-        (["server", "host"], "no_host!", "server.host is"),
-        (["server", "host"], "-a.example.org", "server.host is"),
+        (["server", "host"], "no_host!", "server.host is"), (["server", "host"], "-a.example.org", "server.host is"),
         (["server", "host"], "a\n", "server.host is"),
         (["server", "port"], 0, "server.port is 0; it is a whole number, at least 1 and at most 65535"),
-        (["server", "port"], 70000, "server.port is 70000"),
-        (["server", "port"], "8002", "server.port is '8002'"),
-        (["server", "port"], True, "server.port is True"),
-        (["server", "port"], float("nan"), "server.port is nan"),
+        (["server", "port"], 70000, "server.port is 70000"), (["server", "port"], "8002", "server.port is '8002'"),
+        (["server", "port"], True, "server.port is True"), (["server", "port"], float("nan"), "server.port is nan"),
         (["server", "organisation"], "Great Hospital", "server.organisation is"),
-        (["sites"], [], "sites is []; write a list of at least one"),
-        (["sites"], {"a": 1}, "sites is {'a': 1}"),
+        (["sites"], [], "sites is []; write a list of at least one"), (["sites"], {"a": 1}, "sites is {'a': 1}"),
         (["sites", 0, "name"], "a b", "sites[1].name is 'a b'"),
-        (["sites", 0, "name"], "../a", "sites[1].name is '../a'"),
-        (["sites", 0, "name"], "a\n", "sites[1].name is"),
+        (["sites", 0, "name"], "../a", "sites[1].name is '../a'"), (["sites", 0, "name"], "a\n", "sites[1].name is"),
         (["sites", 0, "name"], "Server", "is 'Server', which is reserved"),
         (["sites", 0, "name"], "ca", "is 'ca', which is reserved"),
         (["sites", 0, "name"], "LOCALHOST", "'localhost' is given twice (or is the server's)"),
@@ -93,7 +82,7 @@ def test_what_may_be_left_out_has_a_default():
         (["certificates"], {"hours": 3}, "unknown key 'certificates.hours'"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_by_its_key(path, value, words):
+def test_a_wrong_value_is_refused_with_its_key(path, value, words):
     with pytest.raises(FederationFileError) as refused:
         parse_federation(changed(path, value))
     assert words in str(refused.value) and "\n" not in str(refused.value)
@@ -102,13 +91,10 @@ def test_what_is_wrong_is_refused_by_its_key(path, value, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it is None; write its settings"),
-        ("- 1", "it is [1]"),
-        ("name: [", "is not valid YAML"),
-        ("name: a\nname: b", "key 'name' is given twice"),
-        ("a: &a [*a]", "refers to itself"),
+        ("", "it is None; write its settings"), ("- 1", "it is [1]"), ("name: [", "is not valid YAML"),
+        ("name: a\nname: b", "key 'name' is given twice"), ("a: &a [*a]", "refers to itself"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_description_is_named(tmp_path, text, words):
     path = tmp_path / "f.yaml"
     path.write_text(text)
@@ -117,8 +103,8 @@ def test_a_file_that_is_no_description_is_named(tmp_path, text, words):
     assert words in str(refused.value)
 
 
-def test_a_file_that_is_missing_is_offered(tmp_path):
-    with pytest.raises(FederationFileError, match=r"provision --example .*f\.yaml writes one to fill in"):
+def test_a_missing_file_is_refused_with_the_command_for_a_template(tmp_path):
+    with pytest.raises(FederationFileError, match=r"write a template by surgfl provision --example .*f\.yaml"):
         load_federation(tmp_path / "f.yaml")
     with pytest.raises(FederationFileError, match="cannot be read"):
         load_federation(tmp_path)

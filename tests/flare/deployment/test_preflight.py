@@ -1,4 +1,4 @@
-"""`surgfl preflight`: what a site would refuse of a job, by FLARE's own rule and by ours."""
+"""`surgfl preflight` reports the parts of a job that a site refuses, by FLARE's own rule and by ours."""
 
 import json
 import shutil
@@ -38,8 +38,8 @@ def kit(tmp_path, listed=(), *, default=False, **permissions):
 
 def preflight(capsys, *arguments):
     code = main(["preflight", *map(str, arguments)])
-    shown = capsys.readouterr()
-    return code, shown.out + shown.err
+    output = capsys.readouterr()
+    return code, output.out + output.err
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in JOBS.glob("*/meta.json")))
@@ -79,14 +79,14 @@ def test_a_kits_list_decides_as_flare_would(job, tmp_path, capsys, listed, refus
         assert f"{FILTER} is refused by" in text and "task_result_filters.#1.filters.#1" in text
 
 
-def test_a_site_that_only_warns_is_said_to_do_so(job, tmp_path, capsys):
+def test_a_list_that_only_warns_is_reported(job, tmp_path, capsys):
     root = kit(tmp_path, [])
     edit(root / "local" / "resources.json", lambda v: v.update(class_list_enforcement_mode="warn"))
     code, text = preflight(capsys, job, "--kit", root)
     assert code == 0 and "class_list_enforcement_mode is 'warn'" in text
 
 
-def test_code_is_named_and_the_simulators_empty_folder_is_told_apart(job, tmp_path, capsys):
+def test_code_is_named_and_distinguished_from_the_simulators_empty_folder(job, tmp_path, capsys):
     (job / "app" / "custom").mkdir()
     (job / "app" / "custom" / ".gitkeep").write_text("")
     assert preflight(capsys, job)[0] == 0
@@ -107,22 +107,22 @@ MESSAGES = [
     (SERVER, lambda v: v["workflows"][0]["args"].update(method="os"), "does not exist"),
     (SERVER, lambda v: v["workflows"][0]["args"].update(logging_file="x.conf"), "unknown key 'logging_file'"),
     (SERVER, lambda v: v["workflows"][0]["args"].update(rounds=10**30), "rounds is"),
-    (SERVER, lambda v: v["workflows"][0].update(config_type="dict"), "config_type is no key"),
-    (SERVER, lambda v: v.update(handlers=[]), "handlers is no key"),
+    (SERVER, lambda v: v["workflows"][0].update(config_type="dict"), "unknown key workflows.#1.config_type"),
+    (SERVER, lambda v: v.update(handlers=[]), "unknown key handlers"),
     (SERVER, lambda v: v["components"].append({**v["workflows"][0], "id": "x"}), "is a second controller, or no work"),
     (SERVER, lambda v: v["workflows"].append({**v["workflows"][0], "id": "x"}), "is a second controller, or no work"),
     (SERVER, lambda v: v["components"].append({"id": "x", "path": "os.system", "args": {"command": ""}}), "os.system"),
     (CLIENT, lambda v: v["components"].append({"id": "x", "path": "nvflare.app_common.np.np_trainer.NPTrainer"}), "NP"),
     (CLIENT, lambda v: v["executors"][0]["executor"]["args"].update(x={"path": "os.system", "args": {}}), "names code"),
     (CLIENT, lambda v: v["executors"][0]["executor"].update(path="subprocess.Popen"), "subprocess.Popen is refused"),
-    (CLIENT, lambda v: v["components"].append({"id": "x", "name": "FedAvg"}), "name is no key"),
-    ("meta.json", lambda v: v.update(launcher_spec={"a": {"docker": {"image": "evil"}}}), "'launcher_spec' is n"),
+    (CLIENT, lambda v: v["components"].append({"id": "x", "name": "FedAvg"}), ".name; leave it out"),
+    ("meta.json", lambda v: v.update(launcher_spec={"a": {"docker": {"image": "evil"}}}), "key 'launcher_spec'"),
     ("meta.json", lambda v: v.update(resource_spec={"site-1": {"x": "$exit()"}}), "is the expression"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("file", "change", "words"), MESSAGES)
-def test_what_a_job_says_beyond_names_and_numbers_is_refused(job, capsys, file, change, words):
+def test_values_beside_names_and_numbers_are_refused(job, capsys, file, change, words):
     edit(job / SERVER, lambda v: v["workflows"][0]["args"].setdefault("network", {}))
     edit(job / file, change)
     code, text = preflight(capsys, job)
@@ -138,14 +138,14 @@ def test_files_that_nobody_needs_are_named(job, capsys, name):
     assert code == 1 and f"{name} is a file that nobody needs" in text
 
 
-def test_nothing_of_a_job_obeys_the_terminal(job, capsys):
+def test_no_text_of_a_job_controls_the_terminal(job, capsys):
     (job / "a\x1b[8m.txt").write_text("x")
     edit(job / SERVER, lambda v: v["components"].append({"id": "x", "path": "os.system\x1b[2K"}))
     code, text = preflight(capsys, job)
     assert code == 1 and "\x1b" not in text and "os.system" in text
 
 
-def test_a_link_is_no_file_of_a_job(job, tmp_path, capsys):
+def test_a_link_is_refused(job, tmp_path, capsys):
     (tmp_path / "elsewhere.json").write_text((job / CLIENT).read_text())
     (job / CLIENT).unlink()
     (job / CLIENT).symlink_to(tmp_path / "elsewhere.json")
@@ -161,10 +161,10 @@ def test_a_link_is_no_file_of_a_job(job, tmp_path, capsys):
         ("meta.json", '{"deploy_map": {"": ["@ALL"]}}'),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_ends_with_2_and_one_sentence(job, capsys, file, text):
+def test_an_unreadable_job_ends_with_2_and_one_sentence(job, capsys, file, text):
     (job / file).write_bytes(text.encode("utf-8", "surrogateescape"))
-    code, shown = preflight(capsys, job)
-    assert code == 2 and shown.count("\n") == 1 and "Traceback" not in shown
+    code, output = preflight(capsys, job)
+    assert code == 2 and output.count("\n") == 1 and "Traceback" not in output
 
 
 def test_other_wrong_arguments_end_with_2(job, tmp_path, capsys):
@@ -178,14 +178,14 @@ def test_the_sites_own_consent_and_limits_count(scenes, tmp_path, capsys):  # no
     site = rewritten(scenes[0], tmp_path / "own", publish=[], withhold=["scores"])
     code, text = preflight(capsys, JOBS / "pfedsis", "--site", site, "--json", tmp_path / "leaves.json")
     assert code == 1 and "does not publish 'style', which pfedsis needs" in text
-    told = {(p["task"], p["name"]): p for p in json.loads((tmp_path / "leaves.json").read_text())["parts"]}
-    assert not told["round", "metrics"]["leaves"] and not told["enrol", "style"]["leaves"]
+    parts = {(p["task"], p["name"]): p for p in json.loads((tmp_path / "leaves.json").read_text())["parts"]}
+    assert not parts["round", "metrics"]["leaves"] and not parts["enrol", "style"]["leaves"]
     site.with_name("limits.yaml").write_text("iterations: 5\n")
     code, text = preflight(capsys, JOBS / "fedavg", "--site", site)
     assert code == 1 and "training.iterations is 16, and the site allows at most 5" in text
 
 
-def test_a_kit_whose_processes_would_take_whatever_is_sent_is_noticed(job, tmp_path, capsys):
+def test_a_kit_without_the_guard_has_a_warning(job, tmp_path, capsys):
     root = kit(tmp_path, [EXECUTOR, FILTER])
     code, text = preflight(capsys, job, "--kit", root)
     assert code == 0 and f"WARNING: {root / 'local' / 'resources.json'} has no component {GUARD}" in text

@@ -1,4 +1,4 @@
-"""Kits from a description: who signs them, who is added later, and the key of the authority, plain or encrypted."""
+"""Kits from a federation file: their certificates, later parties, and the authority's key, plain or encrypted."""
 
 import json
 import shutil
@@ -10,12 +10,8 @@ import msgspec
 import pytest
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from nvflare.lighter.provisioner import Provisioner
 
 from shared_components.cli import main
@@ -38,32 +34,25 @@ def contents(folder):
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_everybody_has_a_kit_that_the_authority_signed_for_as_long_as_was_said(kits):
+def test_everybody_has_a_private_kit_with_a_certificate_of_the_configured_lifetime(kits):
     assert sorted(path.name for path in kits.iterdir()) == sorted([*NAMES, "ca"])
+    for path in (kits, *kits.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    authority = "".join(path.read_text() for path in (kits / "ca").rglob("*.json"))
+    assert authority.count("PRIVATE KEY-----") == 2  # begin and end of its own key
     for name in NAMES:
         own = certificate(kits / name, "server.crt" if name == "localhost" else "client.crt")
         own.verify_directly_issued_by(root(kits / name))
         assert own.not_valid_after_utc - own.not_valid_before_utc == timedelta(days=40)
         assert own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == name
-        ends = read_issued(kits)["parties"][name]["ends"]
-        assert ends == own.not_valid_after_utc.date().isoformat()
-    authority = root(kits / "localhost")
-    assert authority.not_valid_after_utc - authority.not_valid_before_utc == timedelta(days=100)
-
-
-def test_all_is_private_and_the_authority_keeps_nobodys_key_but_its_own(kits):
-    for path in (kits, *kits.rglob("*")):
-        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
-    kept = "".join(path.read_text() for path in (kits / "ca").rglob("*.json"))
-    assert kept.count("PRIVATE KEY-----") == 2  # begin and end of one
-    for name in NAMES:
+        assert read_issued(kits)["parties"][name]["ends"] == own.not_valid_after_utc.date().isoformat()
         (key,) = (kits / name / "startup").glob("*.key")
-        assert json.dumps(key.read_text())[1:60] not in kept
+        assert json.dumps(key.read_text())[1:60] not in authority
+    signer = root(kits / "localhost")
+    assert signer.not_valid_after_utc - signer.not_valid_before_utc == timedelta(days=100)
 
 
-def test_the_servers_name_and_ports_stand_in_every_kit_and_certificates_end_with_the_root_at_the_latest(
-    described, tmp_path
-):
+def test_kits_have_the_servers_name_and_ports_and_certificates_expire_with_the_root(described, tmp_path):
     described["server"] |= {"host": "fl.example.org", "port": 9001, "admin_port": 9002}
     described["certificates"] = {"days": 5, "root_days": 5}
     kits = tmp_path / "kits"
@@ -88,9 +77,9 @@ def test_a_later_site_gets_a_kit_of_the_same_authority_and_no_other_kit_changes(
     assert add(larger, kits) == []
 
 
-def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
+def test_a_kit_is_renewed_when_the_old_kit_was_moved_away(kits, described):
     federation = parse_federation(described)
-    with pytest.raises(KitError, match="hospital-a: is there already; move it away"):
+    with pytest.raises(KitError, match="hospital-a: exists already; move it away"):
         add(federation, kits, renew=("hospital-a",))
     shutil.move(kits / "hospital-a", kits / "old")
     (new,) = add(federation, kits, renew=("hospital-a",))
@@ -98,7 +87,7 @@ def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
     own.verify_directly_issued_by(root(kits / "localhost"))
     assert own.serial_number != old.serial_number and own.subject == old.subject
     assert read_issued(kits)["parties"]["hospital-a"]["serial"] == f"{own.serial_number:x}"
-    with pytest.raises(KitError, match="--renew nobody: nobody in the file is called so"):
+    with pytest.raises(KitError, match="--renew nobody: the file has no such party"):
         add(federation, kits, renew=("nobody",))
 
 
@@ -110,10 +99,10 @@ def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
         ("certificates", {"days": 40, "root_days": 90}, "root_days is 90, and the kits were made with 100"),
         ("sites", [{"name": "hospital-a", "organisation": "theirs"}], "hospital-a: organisation is 'theirs'"),
         ("administrators", [{"email": "anna@example.org", "organisation": "consortium", "role": "lead"}],
-         "anna@example.org: role is 'lead', and its certificate says 'project_admin'"),
+         "anna@example.org: role is 'lead', but the certificate was issued with 'project_admin'"),
     ],
 )  # fmt: skip
-def test_what_certificates_say_cannot_be_changed_by_adding(kits, described, section, change, words):
+def test_adding_parties_changes_no_certified_value(kits, described, section, change, words):
     before = contents(kits)
     described[section] = change
     with pytest.raises(KitError) as refused:
@@ -121,24 +110,20 @@ def test_what_certificates_say_cannot_be_changed_by_adding(kits, described, sect
     assert words in str(refused.value) and contents(kits) == before
 
 
-def test_nothing_is_overwritten_and_nothing_half_made_stays(kits, described, monkeypatch):
+def test_nothing_is_overwritten_and_nothing_incomplete_stays(kits, described, monkeypatch):
     federation = parse_federation(described)
-    with pytest.raises(KitError, match="is there already and not empty"):
+    with pytest.raises(KitError, match="exists already and is not empty"):
         provision(federation, kits)
     (kits / "plain").write_text("a file")
-    with pytest.raises(KitError, match="is there already and not empty"):
+    with pytest.raises(KitError, match="exists already and is not empty"):
         provision(federation, kits / "plain")
+    for name in ("our kits", "o'brien", "a\tb"):  # FLARE could not start a job there
+        with pytest.raises(KitError, match="has a space or a quotation mark in it"):
+            provision(federation, kits.parent / name)
     monkeypatch.setattr("shared_components.flare.provision.secure", lambda kit: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         provision(federation, kits.parent / "new")
     assert [path.name for path in kits.parent.iterdir()] == ["kits"]
-
-
-@pytest.mark.parametrize("folder", ["our kits", "o'brien", "a\tb"])
-def test_a_folder_from_which_flare_cannot_start_is_refused(described, tmp_path, folder):
-    with pytest.raises(KitError, match="has a space or a quotation mark in it"):
-        provision(parse_federation(described), tmp_path / folder)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"name": 1, "server": 2, "parties": 3}'])
@@ -154,19 +139,19 @@ def test_the_command_tells_each_person_what_to_do(tmp_path, capsys):
     assert main(["provision", "--example", str(file)]) == 0
     assert file.read_text() == EXAMPLE.read_text()
     assert main(["provision", str(file), "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert f"{out}/hospital-a  site hospital-a, of hospital_a, until " in said
-    assert "everybody connects to localhost, port 8002" in said and "fill in local/site.yaml" in said
+    text = capsys.readouterr().out
+    assert f"{out}/hospital-a  site hospital-a, of hospital_a, until " in text
+    assert "everybody connects to localhost, port 8002" in text and "fill in local/site.yaml" in text
     values = yaml.safe_load(file.read_text())
     values["sites"][2]["name"] = "hospital-d"
     file.write_text(yaml.safe_dump(values))
     assert main(["provision", str(file), "--out", str(out), "--add"]) == 0
-    said = capsys.readouterr().out
-    assert f"{out}/hospital-d  site" in said and "hospital-c: no longer in the file" in said
+    text = capsys.readouterr().out
+    assert f"{out}/hospital-d  site" in text and "hospital-c: no longer in the file" in text
     assert main(["provision", str(file), "--out", str(out), "--add"]) == 0
-    said = capsys.readouterr().out
-    assert "everybody in the file has a kit; no kit was written" in said
-    assert "hospital-c: no longer in the file; the certificate stays valid" in said
+    text = capsys.readouterr().out
+    assert "everybody in the file has a kit; no kit was written" in text
+    assert "hospital-c: no longer in the file; the certificate stays valid" in text
 
 
 @pytest.mark.parametrize(
@@ -177,15 +162,15 @@ def test_the_command_tells_each_person_what_to_do(tmp_path, capsys):
         (["{file}", "--out", "{out}", "--renew", "a"], "--renew goes with --add"),
         (["{file}", "--out", "{out}", "--add"], "issued.json: no such file"),
         (["--example", "{file}"], "is there already; give another file"),
-        (["{out}.yaml", "--out", "{out}"], "no such file; surgfl provision --example"),
+        (["{out}.yaml", "--out", "{out}"], "no such file; write a template by surgfl provision --example"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(tmp_path, capsys, arguments, words):
+def test_wrong_arguments_are_one_sentence(tmp_path, capsys, arguments, words):
     file, out = tmp_path / "f.yaml", tmp_path / "kits"
     shutil.copy(EXAMPLE, file)
     assert main(["provision", *(one.format(file=file, out=out) for one in arguments)]) == 2
-    said = capsys.readouterr().err
-    assert words in said and said.startswith("surgfl provision: ") and said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert words in error and error.startswith("surgfl provision: ") and error.count("\n") == 1
     assert not out.exists()
 
 
@@ -206,7 +191,7 @@ def key_of(kits):
 
 
 def numbers(kits):
-    """Return the number that an encrypted key is."""
+    """Return the number of an encrypted key."""
     return load_pem_private_key(key_of(kits).encode(), WORDS.encode()).private_numbers().d
 
 
@@ -222,19 +207,20 @@ def encrypted(locked, tmp_path):
     return shutil.copytree(locked, tmp_path / "kits")
 
 
-def test_the_key_is_encrypted_and_is_that_of_the_root_of_all_kits(encrypted):
+def test_the_key_of_all_kits_root_is_encrypted_with_600_000_rounds(encrypted):
     key = load_pem_private_key(key_of(encrypted).encode(), WORDS.encode())
     assert key.public_key() == root(encrypted / "hospital-a").public_key()
     with pytest.raises(TypeError, match="Password was not given"):
         load_pem_private_key(key_of(encrypted).encode(), None)
     assert stat.S_IMODE((encrypted / STATE).stat().st_mode) == 0o600
+    assert rounds_of(key_of(encrypted)) == (600_000, "hmacWithSHA256")
 
 
 def test_a_later_site_needs_the_passphrase_and_gets_a_kit_of_the_same_authority(encrypted, larger):
     before = contents(encrypted)
-    with pytest.raises(KitError, match=r"cert.json: the authority's key is encrypted; give its passphrase"):
+    with pytest.raises(KitError, match=r"cert.json: the authority's key is encrypted; enter its passphrase"):
         add(larger, encrypted)
-    with pytest.raises(KitError, match="this passphrase does not open the authority's key; give the one it"):
+    with pytest.raises(KitError, match="the passphrase does not open the authority's key; enter the right one"):
         add(larger, encrypted, passphrase=WORDS + "!")
     assert contents(encrypted) == before
     (kit,) = add(larger, encrypted, passphrase=WORDS)
@@ -244,7 +230,7 @@ def test_a_later_site_needs_the_passphrase_and_gets_a_kit_of_the_same_authority(
 
 @pytest.mark.parametrize("later", [False, True])
 def test_no_file_has_the_plain_key_while_kits_are_made(encrypted, larger, tmp_path, monkeypatch, later):
-    """Looked for when FLARE has written all that it writes, before anything is removed."""
+    """FLARE has written all files by then, and nothing was removed."""
     seen, made = [], Provisioner.provision
 
     def look(self, project, *arguments, **options):
@@ -256,19 +242,19 @@ def test_no_file_has_the_plain_key_while_kits_are_made(encrypted, larger, tmp_pa
     out = encrypted if later else tmp_path / "new"
     (add if later else provision)(larger, out, passphrase=WORDS)
     keys = [key for content in seen[0] for key in plain_keys(content)]
-    assert len(keys) >= 2, "those of the parties are there, in their kits"
+    assert len(keys) >= 2, "the kits contain the parties' keys"
     assert numbers(out) not in keys
 
 
 def plain_keys(content):
-    """Return the numbers of the private keys that a file has as they are, as PEM or in JSON."""
-    found, text = [], content.decode("latin-1").replace("\\n", "\n")
+    """Return the numbers of the unencrypted private keys in a file, as PEM or in JSON."""
+    keys, text = [], content.decode("latin-1").replace("\\n", "\n")
     for kind in ("PRIVATE KEY", "RSA PRIVATE KEY"):
         for part in text.split(f"-----BEGIN {kind}-----")[1:]:
             body = part.partition(f"-----END {kind}-----")[0]
             pem = f"-----BEGIN {kind}-----{body}-----END {kind}-----"
-            found.append(load_pem_private_key(pem.encode(), None).private_numbers().d)
-    return found
+            keys.append(load_pem_private_key(pem.encode(), None).private_numbers().d)
+    return keys
 
 
 def test_a_key_that_was_plain_is_encrypted_when_somebody_is_added(kits, larger):
@@ -278,7 +264,7 @@ def test_a_key_that_was_plain_is_encrypted_when_somebody_is_added(kits, larger):
 
 
 def rounds_of(pem):
-    """Return how many rounds OpenSSL reads that a PKCS #8 key's PBKDF2 has, and its function."""
+    """Return the rounds of PBKDF2 that OpenSSL reads from a PKCS #8 key, and its hash function."""
     words = ["openssl", "asn1parse"]
     lines = subprocess.run(words, input=pem, capture_output=True, text=True, check=True).stdout.splitlines()
     after = next(number for number, line in enumerate(lines) if line.endswith(":PBKDF2"))
@@ -287,22 +273,18 @@ def rounds_of(pem):
     return int(rounds.rpartition(":")[2], 16), function
 
 
-def test_the_key_is_derived_from_the_passphrase_by_600_000_rounds(encrypted):
-    assert rounds_of(key_of(encrypted)) == (600_000, "hmacWithSHA256")
-
-
 def older(kits, passphrase):
     """Encrypt the authority's key as SurgFL 0.1 did; return it."""
     path = kits / STATE
-    kept = json.loads(path.read_text())
-    key = load_pem_private_key(kept["root_pri_key"].encode(), None)
-    encryption = BestAvailableEncryption(passphrase.encode())
-    kept["root_pri_key"] = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
-    path.write_text(json.dumps(kept))
+    authority = json.loads(path.read_text())
+    key = load_pem_private_key(authority["root_pri_key"].encode(), None)
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    encryption = serialization.BestAvailableEncryption(passphrase.encode())
+    path.write_text(json.dumps(authority | {"root_pri_key": key.private_bytes(pem, pkcs8, encryption).decode()}))
     return key
 
 
-def test_an_older_key_with_a_weak_passphrase_still_opens_is_said_to_be_weak_and_gets_the_rounds(
+def test_an_older_key_with_a_weak_passphrase_still_opens_with_a_warning_and_gets_the_rounds(
     kits, larger, tmp_path, capsys
 ):
     key = older(kits, "aaaaaaaaaaaa")
@@ -362,12 +344,12 @@ def test_the_command_takes_the_passphrase_from_a_file_the_environment_or_a_termi
         (["--encrypt"], "the passphrase of the authority's key is missing; give --passphrase-file"),
     ],
 )
-def test_a_passphrase_that_does_nothing_or_is_not_there_is_refused(command, tmp_path, capsys, options, words):
+def test_a_missing_or_unused_passphrase_is_refused(command, tmp_path, capsys, options, words):
     file = tmp_path / "passphrase"
     file.write_text(WORDS)
     assert command(*(one.format(file=file) for one in options)) == 2
-    said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1 and not (tmp_path / "kits").exists()
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1 and not (tmp_path / "kits").exists()
 
 
 def test_two_different_passphrases_at_the_terminal_are_refused(command, tmp_path, monkeypatch, capsys):

@@ -31,8 +31,8 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.flare.deployment.app_files import LARGEST_CODE, LARGEST_FILE
 from shared_components.flare.patches.job_configuration import NOT_DEPLOYED, import_only_installed, read_only_json
-from shared_components.flare.patches.replace import REPLACES
-from shared_components.flare.patches.site_commands import keep_commands, why_not
+from shared_components.flare.patches.site_commands import command_problem, restrict_commands
+from tests.flare.conftest import put_back
 
 REPLACED = (
     (ConfigFormat, "config_ext_formats"), (ConfigFactory, "get_config_loader"), (JsonConfigLoader, "_from_file"),
@@ -40,19 +40,15 @@ REPLACED = (
     (JobMetaValidator, "_validate_zf"), (AppAuthzService, "authorize_app_info"),
     (json_configer, "resolve_var_refs"),
 )  # fmt: skip
-STATIC = (ConfigFormat, ConfigFactory, AppAuthzService)
 JOB = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
 CLIENT, SERVER = "config/config_fed_client.json", "config/config_fed_server.json"
+CONF = "config/config_fed_client.conf"
 META = {"name": "job", "deploy_map": {"app": ["@ALL"]}, "min_clients": 1}
 
 
 @pytest.fixture(autouse=True)
 def as_installed(monkeypatch):
-    """Let each test begin with FLARE's own functions, whoever has replaced them in this process."""
-    for owner, name in REPLACED:
-        present = getattr(owner, name)
-        own = getattr(present, REPLACES, present)
-        monkeypatch.setattr(owner, name, staticmethod(own) if owner in STATIC else own)
+    put_back(monkeypatch, *REPLACED)
     monkeypatch.setattr(PrivacyService, "is_scope_allowed", lambda scope: True)
     authorizer = Authorizer("hospital_a", COMMAND_CATEGORIES)
     assert not authorizer.load_policy({"format_version": "1.0", "permissions": {"lead": {"submit_job": "any"}}})
@@ -61,8 +57,15 @@ def as_installed(monkeypatch):
 
 
 @pytest.fixture
+def ours():
+    """Install the replacements."""
+    read_only_json()
+    restrict_commands()
+
+
+@pytest.fixture
 def canary(tmp_path, monkeypatch):
-    """Return the name of a package that can be imported, and a function that says whether it was."""
+    """Return the name of an importable package, and a function that returns whether it was imported."""
     package = tmp_path / "importable" / "canary_of_a_job"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(f"open({str(tmp_path / 'sung')!r}, 'w').close()\n")
@@ -73,14 +76,13 @@ def canary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def web():
-    """Serve HTTP on loopback; return the URL and the list of paths that were asked for."""
-    asked = []
+    """Serve HTTP on loopback; return the URL and the list of requested paths."""
+    requested = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append(self.path)
-            self.send_response(404)
-            self.end_headers()
+            requested.append(self.path)
+            self.send_error(404)
 
         def log_message(self, *_):
             pass
@@ -88,7 +90,7 @@ def web():
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/x.conf", asked
+    yield f"http://127.0.0.1:{server.server_port}/x.conf", requested
     server.shutdown()
     thread.join(10)
 
@@ -125,68 +127,53 @@ def deploy(tmp_path, data, *, role="lead"):
 
 
 HOCON = {
-    "package": 'include package("{package}.inner:x.conf")',
-    "url": 'include url("{url}")',
+    "package": 'include package("{package}.inner:x.conf")', "url": 'include url("{url}")',
     "file": 'include required(file("{secret}"))',
-}
+}  # fmt: skip
 
 
-def written(kind, *, canary="canary", url="http://127.0.0.1:1/x", secret="/no/such/file"):
-    return HOCON[kind].format(package=canary, url=url, secret=secret)
-
-
-def test_flare_itself_runs_code_connects_and_tells_of_files(tmp_path, canary, web):
+def test_flare_itself_runs_code_connects_and_shows_whether_files_exist(tmp_path, canary, web):
     """When this fails, FLARE reads only JSON itself."""
-    name, sung = canary
-    url, asked = web
-    files = {"config/config_fed_server.json": "{}"}
-    conf = "config/config_fed_client.conf"
     answers = []
     for kind in HOCON:
         for secret in (__file__, "/no/such/file"):
-            text = written(kind, canary=name, url=url, secret=secret)
+            text = HOCON[kind].format(package=canary[0], url=web[0], secret=secret)
             try:
-                answers.append(deploy(tmp_path, zipped({**files, conf: text}), role="nobody"))
+                answers.append(deploy(tmp_path, zipped({SERVER: "{}", CONF: text}), role="nobody"))
             except Exception as error:
                 answers.append(str(error))
-    assert sung() and asked and answers[4] != answers[5]
+    assert canary[1]() and web[1] and answers[4] != answers[5]
 
 
 @pytest.mark.parametrize("kind", HOCON)
 @pytest.mark.parametrize("place", ["instead", "beside", "below"])
 @pytest.mark.parametrize("extension", [".conf", ".conf.default", ".yml", ".yaml", ".json.default"])
-def test_a_party_reads_nothing_but_the_two_json_files(kind, place, extension, tmp_path, canary, web):
-    read_only_json()
-    name, sung = canary
-    url, asked = web
+def test_a_party_reads_only_the_two_json_files(ours, kind, place, extension, tmp_path, canary, web):
     folder = "config/deeper" if place == "below" else "config"
-    files = app(**{f"{folder}/config_fed_client{extension}": written(kind, canary=name, url=url, secret=__file__)})
+    text = HOCON[kind].format(package=canary[0], url=web[0], secret=__file__)
+    files = app(**{f"{folder}/config_fed_client{extension}": text})
     if place == "instead":
         del files[CLIENT]
     answer = deploy(tmp_path, zipped(files))
     assert answer.startswith(f"the job contains {folder}/config_fed_client{extension}; a job consists of meta.json")
     assert not (tmp_path / "kit").exists()
-    valid, said, _ = JobMetaValidator().validate("job", job(files))
-    assert not valid and said.startswith(f"the job contains job/app/{folder}/config_fed_client{extension};")
-    keep_commands()
+    valid, problem, _ = JobMetaValidator().validate("job", job(files))
+    assert not valid and problem.startswith(f"the job contains job/app/{folder}/config_fed_client{extension};")
     command = Message(TrainingTopic.DEPLOY, zipped(files))
     command.set_headers({RequestHeader.JOB_ID: JOB, RequestHeader.JOB_META: {"job_id": JOB}})
-    assert why_not(command, "server") == answer
-    assert not sung() and not asked
+    assert command_problem(command, "server") == answer
+    assert not canary[1]() and not web[1]
 
 
 @pytest.mark.parametrize("extension", [".conf", ".yml", ".yaml", ".conf.default"])
-def test_the_meta_of_a_submission_is_json(extension, canary):
-    read_only_json()
-    name, sung = canary
-    files = {f"job/meta{extension}": written("package", canary=name), **{f"job/app/{k}": v for k, v in app().items()}}
-    valid, said, _ = JobMetaValidator().validate("job", zipped(files))
-    assert not valid and f"job/meta{extension}" in said and not sung()
+def test_the_meta_of_a_submission_is_json(ours, extension, canary):
+    text = HOCON["package"].format(package=canary[0])
+    files = {f"job/meta{extension}": text, **{f"job/app/{name}": text for name, text in app().items()}}
+    valid, problem, _ = JobMetaValidator().validate("job", zipped(files))
+    assert not valid and f"job/meta{extension}" in problem and not canary[1]()
 
 
-def test_a_job_of_two_json_files_is_accepted_and_may_be_signed(tmp_path):
-    read_only_json()
-    keep_commands()
+def test_a_job_of_two_json_files_is_accepted_and_may_be_signed(ours, tmp_path):
     assert deploy(tmp_path, zipped(app())) is None
     assert (tmp_path / "kit" / JOB / "app_site" / CLIENT).read_text() == "{}"
     names = [NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE]
@@ -197,9 +184,7 @@ def test_a_job_of_two_json_files_is_accepted_and_may_be_signed(tmp_path):
     assert JobMetaValidator().validate("job", papers)[0]
 
 
-def test_the_submitters_role_is_checked_before_anything_is_parsed(tmp_path, monkeypatch):
-    read_only_json()
-    keep_commands()
+def test_the_submitters_role_is_checked_before_anything_is_parsed(ours, tmp_path, monkeypatch):
     monkeypatch.setattr(json, "loads", None)
     answer = deploy(tmp_path, zipped({**app(), CLIENT: "this is no JSON"}), role="member")
     assert answer == "lena@example.org (member) may not submit jobs here"
@@ -214,33 +199,28 @@ def test_the_submitters_role_is_checked_before_anything_is_parsed(tmp_path, monk
         "custom", "config/custom/x.py", "log_config.json", "config/config_fed_client.json.default", "resources.json",
     ],
 )  # fmt: skip
-def test_any_other_file_is_refused_by_name_before_it_is_unpacked(name, tmp_path):
-    read_only_json()
+def test_any_other_file_is_refused_by_name_before_it_is_unpacked(ours, name, tmp_path):
     answer = deploy(tmp_path, zipped([*app().items(), (name, "{}")]))
     assert name in answer and "remove the file" in answer and not (tmp_path / "kit").exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"PK", None, "text", zipped(app())[:-30]])
-def test_what_is_no_archive_is_refused(data, tmp_path):
-    read_only_json()
-    assert deploy(tmp_path, data) == "the app is no zip archive that can be read"
+def test_data_that_are_no_archive_are_refused(ours, data, tmp_path):
+    assert deploy(tmp_path, data) == "the app is no readable zip archive"
 
 
-def test_a_file_twice_and_files_that_unpack_to_too_much_are_refused(tmp_path):
-    read_only_json()
+def test_duplicate_and_too_large_files_are_refused(ours, tmp_path):
     with pytest.warns(UserWarning, match="Duplicate name"):
         twice = zipped([*app().items(), (CLIENT, "{}")])
     assert deploy(tmp_path, twice) == f"the job contains {CLIENT} twice"
     large = zipped({**app(), CLIENT: " " * (LARGEST_FILE + 1)})
-    assert deploy(tmp_path, large) == f"{CLIENT} has {LARGEST_FILE + 1} bytes; a file of a job has at most 1000000"
-    bomb = zipped(
-        {**app(), "custom/a.bin": b"\0" * (LARGEST_CODE // 2), "custom/b.bin": b"\0" * (LARGEST_CODE // 2 + 1)}
-    )
+    assert deploy(tmp_path, large) == f"{CLIENT} has {LARGEST_FILE + 1} bytes, more than the limit of 1000000"
+    half = b"\0" * (LARGEST_CODE // 2)
+    bomb = zipped({**app(), "custom/a.bin": half, "custom/b.bin": half + b"\0"})
     assert "custom folders have 100000001 bytes" in deploy(tmp_path, bomb)
 
 
-def test_an_unpacked_app_is_checked_again_and_its_code_is_still_noticed(tmp_path):
-    read_only_json()
+def test_an_unpacked_app_is_checked_again_and_its_code_is_still_detected(ours, tmp_path):
     for name, text in app().items():
         (tmp_path / "app" / name).parent.mkdir(parents=True, exist_ok=True)
         if text:
@@ -250,15 +230,13 @@ def test_an_unpacked_app_is_checked_again_and_its_code_is_still_noticed(tmp_path
     (tmp_path / "app" / "custom").mkdir()
     assert validate(str(tmp_path / "app")) == ("", {"byoc": True})
     (tmp_path / "app" / "config" / "x.conf").symlink_to("/etc/passwd")
-    assert validate(str(tmp_path / "app"))[0] == "the job contains config/x.conf, which is no file of a job"
+    assert validate(str(tmp_path / "app"))[0] == "the job contains config/x.conf, which no job may contain"
     (tmp_path / "app" / "config" / "x.conf").unlink()
     (tmp_path / "app" / CLIENT).unlink()
     assert validate(str(tmp_path / "app"))[0] == f"the job has no {CLIENT}"
 
 
-def test_a_reply_to_a_deployment_carries_no_exception_and_nothing_stays(tmp_path, monkeypatch, caplog):
-    read_only_json()
-
+def test_a_reply_to_a_deployment_contains_no_exception_and_no_file_stays(ours, tmp_path, monkeypatch, caplog):
     def fail(*_):
         (tmp_path / "kit" / JOB / "half").touch()
         raise FileNotFoundError("/data/ours/patients.csv")
@@ -277,8 +255,7 @@ def test_a_reply_to_a_deployment_carries_no_exception_and_nothing_stays(tmp_path
         ('{"a": ' + "1" * 5000 + "}", "4300 digits"), (" " * (LARGEST_FILE + 1), "larger than 1000000 bytes"),
     ],
 )  # fmt: skip
-def test_json_is_read_strictly_and_not_repeated_in_logs(text, why, tmp_path, caplog):
-    read_only_json()
+def test_json_is_read_strictly_and_not_repeated_in_logs(ours, text, why, tmp_path, caplog):
     path = tmp_path / "config_fed_client.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=why):
@@ -288,8 +265,7 @@ def test_json_is_read_strictly_and_not_repeated_in_logs(text, why, tmp_path, cap
     assert len(caplog.text) < 1000
 
 
-def test_json_of_a_party_is_read_and_other_formats_have_no_loader(tmp_path):
-    read_only_json()
+def test_json_of_a_party_is_read_and_other_formats_have_no_loader(ours, tmp_path):
     (tmp_path / "resources.json.default").write_text('{"a": "é"}')
     assert ConfigFactory.load_config("resources.json", [str(tmp_path)]).to_dict() == {"a": "é"}
     assert ConfigFactory.load_config("comm_config.json", [str(tmp_path)]) is None
@@ -304,22 +280,21 @@ TEXTS = {
 }  # fmt: skip
 
 
-def configured(path):
-    """Return what FLARE makes of a configuration's texts."""
-    made = JsonConfigurator(str(path), base_pkgs=[], module_names=[], sys_vars={"SITE_NAME": "hospital-a"})
-    made.configure()
-    return made.config_data
-
-
 def test_no_text_between_braces_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("SURGFL_TEST_SECRET", "secret")
     path = tmp_path / "config_fed_server.json"
     path.write_text(json.dumps(TEXTS))
-    flares = configured(path)
+
+    def configured():
+        configurator = JsonConfigurator(str(path), base_pkgs=[], module_names=[], sys_vars={"SITE_NAME": "hospital-a"})
+        configurator.configure()
+        return configurator.config_data
+
+    flares = configured()
     assert flares["environment"] == "secret" and flares["inside"] == "xsecrety" and flares["reference"] == "value"
     assert len(flares["width"]) == 100_001 and flares["repeated"] == ["hospital-ahospital-a"], "FLARE's own"
     read_only_json()
-    assert configured(path) == TEXTS
+    assert configured() == TEXTS
 
 
 def test_nothing_is_imported_from_the_working_folder(monkeypatch, tmp_path):

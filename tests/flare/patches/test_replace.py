@@ -1,7 +1,8 @@
-"""A function of FLARE's is replaced whole or the process ends, wherever it is asked for."""
+"""A function of FLARE is replaced, or the process ends."""
 
 import ast
 import functools
+import hashlib
 import os
 import subprocess
 import sys
@@ -10,15 +11,18 @@ from types import SimpleNamespace
 
 import nvflare
 import pytest
+from nvflare.apis.event_type import EventType
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 
-from shared_components.flare.patches.replace import REPLACES, VERSION, or_end, replace, source_hash
+from shared_components.flare.lost_sites import LostSites
+from shared_components.flare.patches.connections import check_incoming_messages
+from shared_components.flare.patches.replace import REPLACES, VERSION, replace, source_hash
 
 FLARE = Path(__file__).resolve().parents[3] / "shared_components" / "flare"
 
 
 class Ended(BaseException):
-    """The process would be gone; FLARE's handlers do not swallow this one."""
+    """Raised instead of ending the process; FLARE's handlers do not swallow it."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +34,7 @@ def end_of_process(monkeypatch):
 
 
 class Theirs:
-    """What FLARE would have."""
+    """Functions like FLARE's."""
 
     def double(self, number):
         return 2 * number
@@ -47,8 +51,8 @@ class Theirs:
         return -1
 
 
-def thrice(own):
-    return lambda self, number: own(self, number) + number
+def thrice(own, self, number):
+    return own(self, number) + number
 
 
 @pytest.fixture
@@ -60,21 +64,16 @@ def theirs():
 DOUBLE, TRIPLE = source_hash(Theirs.double), source_hash(Theirs.triple)
 
 
-def test_a_function_is_replaced_once(theirs):
+def test_a_function_is_replaced_once_and_a_static_method_stays_static(theirs):
     for _ in range(2):
         replace(theirs, "double", thrice, sha256=DOUBLE)
     assert theirs().double(2) == 6 and getattr(theirs.double, REPLACES)(None, 2) == 4
-
-
-def test_a_static_method_stays_one(theirs):
-    replace(theirs, "triple", lambda own: lambda number: own(number) + 1, sha256=TRIPLE)
+    replace(theirs, "triple", lambda own, number: own(number) + 1, sha256=TRIPLE)
     assert theirs.triple(2) == theirs().triple(2) == 7
 
 
-def test_the_hash_is_of_the_source_without_indentation_and_of_what_runs(theirs):
+def test_the_hash_belongs_to_the_source_without_indentation_and_to_the_code_that_runs(theirs):
     text = "def double(self, number):\n    return 2 * number"
-    import hashlib
-
     assert hashlib.sha256(text.encode()).hexdigest() == DOUBLE
     assert source_hash(theirs.wrapped) != DOUBLE == source_hash(theirs().double)
     assert source_hash(len) == source_hash(None) == source_hash(7) == ""
@@ -85,10 +84,10 @@ def test_the_hash_is_of_the_source_without_indentation_and_of_what_runs(theirs):
     [
         ("double", DOUBLE, "2.9.1", f"nvflare is 2.9.1, and SurgFL replaces functions of {VERSION}"),
         ("double", DOUBLE, "2.9.0rc1", "nvflare is 2.9.0rc1"),
-        ("triple", DOUBLE, VERSION, "the source of tests.Theirs.triple is not that of nvflare 2.9.0"),
-        ("wrapped", DOUBLE, VERSION, "the source of tests.Theirs.wrapped is not that"),
+        ("triple", DOUBLE, VERSION, "the source of tests.Theirs.triple is not the source in nvflare 2.9.0"),
+        ("wrapped", DOUBLE, VERSION, "the source of tests.Theirs.wrapped is not the source in"),
         ("renamed", DOUBLE, VERSION, "nvflare has no tests.Theirs.renamed, which SurgFL replaces"),
-        ("__doc__", "", VERSION, "is not that of nvflare"),
+        ("__doc__", "", VERSION, "is not the source in nvflare"),
     ],
 )
 def test_another_version_source_or_name_ends_the_process(
@@ -99,18 +98,9 @@ def test_another_version_source_or_name_ends_the_process(
     monkeypatch.setattr(nvflare, "__version__", version)
     with pytest.raises(Ended, match="1"):
         replace(theirs, name, thrice, sha256=sha256)
-    said = capsys.readouterr().err
-    assert words in said and said.endswith("install nvflare==2.9.0\n") and said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert words in error and error.endswith("install nvflare==2.9.0\n") and error.count("\n") == 1
     assert words in caplog.text and dict(vars(theirs)) == before
-
-
-def test_what_raises_where_it_must_not_ends_the_process(capsys):
-    cell = SimpleNamespace()
-    with pytest.raises(Ended), or_end("the boundary"):
-        cell.add_incoming_filter(channel="*", topic="*", cb=print)
-    assert "the boundary cannot be put in place (AttributeError: " in capsys.readouterr().err
-    with or_end("the boundary"):
-        cell.there = 1
 
 
 HANDLER = """
@@ -131,18 +121,17 @@ RAISES = "raise AttributeError('add_incoming_filter')"
 GONE = "from shared_components.flare.patches import replace; replace.replace(sys, 'gone', None, sha256='')"
 
 
-@pytest.mark.parametrize(("call", "code", "shown"), [(RAISES, 0, "unprotected"), (GONE, 1, "")])
-def test_flares_handlers_swallow_exceptions_and_the_process_ends_all_the_same(call, code, shown):
+@pytest.mark.parametrize(("call", "code", "printed"), [(RAISES, 0, "unprotected"), (GONE, 1, "")])
+def test_flares_handlers_swallow_exceptions_but_not_the_end_of_the_process(call, code, printed):
     ended = subprocess.run(
         [sys.executable, "-c", HANDLER.format(call=call)], capture_output=True, text=True, timeout=60
     )
-    assert (ended.returncode, ended.stdout.strip()) == (code, shown), ended.stderr[-2000:]
+    assert (ended.returncode, ended.stdout.strip()) == (code, printed), ended.stderr[-2000:]
     assert ("nvflare has no sys.gone, which SurgFL replaces; this process ends" in ended.stderr) == bool(code)
 
 
-def test_nobody_else_here_assigns_to_names_of_flares():
-    """Only `replace` looks before it does, and it alone calls setattr."""
-    found = []
+def test_only_replace_assigns_to_names_of_flare():
+    assignments = []
     for path in sorted(FLARE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         imported = {
@@ -156,13 +145,13 @@ def test_nobody_else_here_assigns_to_names_of_flares():
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 root = ast.unparse(node.value).partition(".")[0]
                 if root in imported | {"engine", "cell", "server", "kind", "sys"}:
-                    found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
+                    assignments.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
             if isinstance(node, ast.Name) and node.id == "setattr" and path.name != "replace.py":
-                found.append(f"{path.name}:{node.lineno} setattr")
-    assert found == []
+                assignments.append(f"{path.name}:{node.lineno} setattr")
+    assert assignments == []
 
 
-def test_the_version_that_is_installed_is_the_one_that_is_pinned():
+def test_the_installed_version_is_pinned():
     root = FLARE.parents[1]
     assert nvflare.__version__ == VERSION
     for file in ("setup.cfg", "requirements.txt", "shared_components/flare/deployment/requirements.lock"):
@@ -170,10 +159,15 @@ def test_the_version_that_is_installed_is_the_one_that_is_pinned():
         assert f"nvflare=={VERSION}" in lines, file
 
 
-def test_the_guard_ends_the_process_where_flare_has_renamed_what_takes_messages(monkeypatch, capsys):
-    from shared_components.flare.patches.incoming_messages import stand_guard
-
+@pytest.mark.parametrize("install", [check_incoming_messages, LostSites])
+def test_the_process_ends_if_flare_has_renamed_the_function_that_receives_messages(install, monkeypatch, capsys):
     monkeypatch.delattr(CoreCell, "_process_received_msg")
     with pytest.raises(Ended):
-        stand_guard()
+        install()
     assert "nvflare has no nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_rec" in capsys.readouterr().err
+
+
+def test_a_component_ends_the_process_if_the_handler_of_lost_sites_cannot_be_installed(capsys):
+    with pytest.raises(Ended):
+        LostSites().handle_event(EventType.SYSTEM_START, SimpleNamespace(get_engine=lambda: None))
+    assert "the handler of lost sites cannot be installed (AttributeError: " in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""Let no site's reply end a job, in the server's process of the job.
+
+FLARE 2.9 ends a job for all sites, whatever `min_sites` is, if one site's reply has one of three return codes. It calls
+`os._exit` if one site's tensors do not arrive or cannot be decoded, or if a site rejects a message as too large.
+Without this exit, FLARE raises and logs the error, the site tries again, and a dead site counts as absent after the
+timeouts.
+
+FLARE also writes the task's name and ids from the reply into its log and `audit.txt`, including line breaks.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable
+from nvflare.fuel.f3.cellnet import cell
+
+from shared_components.common.sanitise import one_line
+from shared_components.flare.patches.replace import replace
+
+SHA256_SUBMIT = "c2161f473673d2dcf080e5afb4317aca4b8ef95e49a7ea8e897ba6f7dfe5e8df"
+SHA256_EXIT = "7c83ed82f0c43a8dc9e8a92c5979d02711a571683a7c412a884fc5ae958277ec"
+LONGEST_WORD = 100  # characters of a name or id
+
+
+def survive_bad_messages() -> None:
+    """Keep this process alive if a message cannot be decoded."""
+    replace(cell, "_is_server_job_cell", lambda _, my_info: False, sha256=SHA256_EXIT)
+
+
+def sanitise_submissions() -> None:
+    """Apply `sanitise` to every reply of a site in this process."""
+    from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
+
+    replace(SubmitUpdateCommand, "process", _sanitise_first, sha256=SHA256_SUBMIT)
+
+
+def _sanitise_first(process: Callable[..., Any], command: Any, data: Any, fl_ctx: FLContext) -> Any:
+    if isinstance(data, Shareable):
+        sanitise(data)
+    return process(command, data, fl_ctx)
+
+
+def sanitise(submission: Shareable) -> None:
+    """Replace a return code that would end the job, and shorten names and ids to one line; keep the rest.
+
+    The job's controller counts a site whose code is not ``OK`` as absent.
+    """
+    from nvflare.private.fed.server.server_runner import ServerRunner
+
+    code = submission.get_return_code()
+    if not isinstance(code, str) or code in ServerRunner.ABORT_RETURN_CODES:
+        submission.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
+    for key in (FLContextKey.TASK_NAME, ReservedKey.AUDIT_EVENT_ID):
+        if (value := submission.get_header(key)) is not None:
+            submission.set_header(key, one_line(value, LONGEST_WORD))
+    cookies = submission.get_cookie_jar()
+    if cookies is not None:
+        items = cookies.items() if isinstance(cookies, dict) else ()
+        clean = {one_line(key, LONGEST_WORD): one_line(value, LONGEST_WORD) for key, value in items}
+        submission.set_header(ReservedHeaderKey.COOKIE_JAR, clean)

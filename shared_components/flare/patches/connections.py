@@ -1,0 +1,99 @@
+"""Check incoming messages, restrict connections, and number streams, in every process that talks to another party.
+
+FLARE 2.9 processes any message of an admitted party, and connects to an address in a message without TLS and without a
+certificate. A site could make the server connect under another site's name, and a server could reach into a hospital's
+network. FLARE also accepts acknowledgements of a stream from anybody, so one site could end a stream to another site.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey
+from nvflare.fuel.f3.drivers.base_driver import BaseDriver
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.conn_manager import NullConnection
+from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
+from nvflare.fuel.f3.streaming.byte_streamer import TxTask
+
+from shared_components.common.sanitise import one_line
+from shared_components.flare.patches.message_filters import Boundary, Refusals, SiteBoundary
+from shared_components.flare.patches.replace import replace
+
+SHA256_RECEIVE = "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f"
+SHA256_CONNECT = "9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae"
+SHA256_ACKNOWLEDGE = "5d6dbe9c0357e1cceb98d4e90025e20a7fafc3fc18737e6f965c35e1191ba77e"
+SHA256_ADD = "a7d4533bdd483bdf567a1ee092ac55c6f4a20637ee479d40d2e2a2750d704f5c"
+SHA256_STREAM_ID = "53c9d4a01184d2f399a010f3ede287bb2fcdc9b25d4d6fc8652b343f2ca198da"
+Own = Callable[..., Any]  # a function of FLARE
+_REFUSALS = Refusals(logging.getLogger(__name__))
+
+
+def check_incoming_messages() -> None:
+    """Process only messages that pass `Boundary` at the server, or `SiteBoundary` at a site."""
+    check = partial(_process_if_passed, Boundary(), SiteBoundary())
+    replace(CoreCell, "_process_received_msg", check, sha256=SHA256_RECEIVE)
+
+
+def _process_if_passed(at_server: Boundary, at_site: SiteBoundary, process: Own, cell, endpoint, connection, message):
+    if cell.my_info.is_on_server:
+        properties = connection.get_conn_properties() if connection else {}
+        message.set_prop(MessagePropKey.ENDPOINT, endpoint)
+        message.set_prop(MessagePropKey.COMMON_NAME, properties.get(DriverParams.PEER_CN.value))
+        passes = not cell.my_info.is_root or at_server.passes(message)
+    else:
+        passes = at_site.passes(message, cell.my_info.fqcn, own_process=_is_own(cell, connection))
+    if passes:
+        process(cell, endpoint, connection, message)
+
+
+def _is_own(cell: Any, connection: Any) -> bool:
+    """Return whether a connection is between two processes of this site."""
+    handles = {own.handle for own in (cell.int_listener, cell.bb_int_connector) if own is not None}
+    return isinstance(connection, NullConnection) or (connection is not None and connection.connector.handle in handles)
+
+
+def restrict_connections() -> None:
+    """Connect to no address in a message, and accept acknowledgements of a stream only from its receiver."""
+    replace(CoreCell, "_add_adhoc_connector", _refuse_to_connect, sha256=SHA256_CONNECT)
+    replace(TxTask, "handle_ack", _handle_from_receiver, sha256=SHA256_ACKNOWLEDGE)
+
+
+def _refuse_to_connect(_: Own, cell: Any, to_cell: str, url: str) -> None:
+    _REFUSALS.log(f"{one_line(to_cell)} asks to be connected to at {one_line(url)}: refused")
+
+
+def _handle_from_receiver(handle: Own, task: TxTask, message: Message) -> None:
+    origin = message.get_header(MessageHeaderKey.ORIGIN)
+    if origin == task.target:
+        handle(task, message)
+    else:
+        _REFUSALS.log(f"{one_line(origin)} acknowledges a stream to {task.target}: refused")
+
+
+def close_late_connections() -> None:
+    """Close each connection that is established while its process closes all connections.
+
+    FLARE waits for the threads of all connections, but closes only the connections that were established before.
+    """
+    replace(BaseDriver, "add_connection", _close_if_stopped, sha256=SHA256_ADD)
+
+
+def _close_if_stopped(add: Own, driver: Any, connection: Any) -> None:
+    add(driver, connection)
+    if connection.connector.stopped.is_set():  # set before the known connections are closed
+        connection.close()
+
+
+def number_streams() -> None:
+    """Give each stream of this process a unique number.
+
+    FLARE increments its counter under a lock, but reads it after releasing the lock. Two streams with one number mix at
+    the receiver, and a site's answer hangs until a timeout.
+    """
+    numbers = itertools.count(stream_utils.sid_base + 1_000_000)  # above the numbers that FLARE has used before
+    replace(byte_streamer, "gen_stream_id", lambda _: next(numbers), sha256=SHA256_STREAM_ID)

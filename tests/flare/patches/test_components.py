@@ -1,0 +1,181 @@
+"""Components install the replacements that their process needs; simulator workers; an administrator's downloads."""
+
+import sys
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from nvflare.fuel.f3.cellnet import cell
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.streaming import byte_streamer
+from nvflare.fuel.f3.streaming.byte_streamer import TxTask
+from nvflare.fuel.hci.client import file_transfer
+from nvflare.fuel.hci.client.api_status import APIStatus
+from nvflare.fuel.hci.client.file_transfer import FileTransferModule
+from nvflare.fuel.hci.proto import MetaKey, ProtoKey
+from nvflare.private.fed.app.simulator import simulator_runner
+from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
+from nvflare.private.fed.client.admin import FedAdminAgent
+from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
+
+from shared_components.flare.controller import FederationController
+from shared_components.flare.executor import SiteExecutor
+from shared_components.flare.lost_sites import LostSites
+from shared_components.flare.patches import worker_names
+from shared_components.flare.patches.downloads import restrict_downloads
+from shared_components.flare.patches.replace import REPLACES
+from shared_components.flare.peers import KeepToTheServer
+from tests.flare.conftest import put_back
+from tests.flare.patches.test_job_configuration import REPLACED
+
+MESSAGES = (CoreCell, "_process_received_msg")
+EVERYWHERE = {(CoreCell, "_add_adhoc_connector"), (TxTask, "handle_ack"), (byte_streamer, "gen_stream_id")}
+OF_A_CONTROLLER = {
+    (cell, "_is_server_job_cell"), (SubmitUpdateCommand, "process"), (SimulatorClientRunner, "do_one_task")
+}  # fmt: skip
+JOBS = {*REPLACED, (FedAdminAgent, "_dispatch_request")}
+ALL = {MESSAGES} | EVERYWHERE | OF_A_CONTROLLER | JOBS
+
+
+@pytest.fixture(autouse=True)
+def flares_own(monkeypatch):
+    put_back(monkeypatch, *ALL)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+
+
+@pytest.mark.parametrize(
+    ("component", "replaced"),
+    [
+        (KeepToTheServer, EVERYWHERE | JOBS | {MESSAGES}), (LostSites, {MESSAGES}),
+        (FederationController, EVERYWHERE | OF_A_CONTROLLER), (SiteExecutor, EVERYWHERE),
+    ],
+)  # fmt: skip
+def test_a_component_replaces_what_its_process_needs(component, replaced):
+    component()
+    assert {(owner, name) for owner, name in ALL if hasattr(getattr(owner, name), REPLACES)} == replaced
+
+
+TOGETHER = 5  # maximum seconds that one thread waits for the other
+
+
+class Pause:
+    """An object that FLARE copies after writing a name and before sending it: wait until both threads have written."""
+
+    def __init__(self, barrier):
+        self.barrier, self.workspace = barrier, "ws"
+
+    def __deepcopy__(self, memo):
+        self.barrier.wait(TOGETHER)
+        return SimpleNamespace(workspace=self.workspace)
+
+
+class Worker:
+    """The connection to a worker process that records its name and then stops."""
+
+    def __init__(self):
+        self.names, self.answers = [], [True, "done"]
+
+    def send(self, data):
+        if isinstance(data, dict):
+            self.names.append(data[SimulatorConstants.BUILD_CTX]["client_name"])
+
+    def recv(self):
+        return self.answers.pop(0)
+
+
+def worker_site_names(monkeypatch, tmp_path):
+    """Let two threads start the workers of two sites; return the names that the workers received."""
+    kind, workers = SimulatorClientRunner, {"hospital-a": Worker(), "hospital-b": Worker()}
+    runner = kind.__new__(kind)
+    cell = SimpleNamespace(get_root_url_for_child=lambda: "root", get_internal_listener_url=lambda: "parent")
+    clients = [SimpleNamespace(client_name=name, token="token", cell=cell) for name in workers]
+    runner.__dict__.update(
+        args=SimpleNamespace(workspace=str(tmp_path), log_config=None), build_ctx={"client_name": None},
+        deploy_args=Pause(threading.Barrier(2)), client_config=None, federated_clients=clients,
+        server_custom_folder=str(tmp_path / "no such folder"), simulator_root=str(tmp_path), logging_config="",
+        run_client_index=-1,
+    )  # fmt: skip
+    ports = iter(workers.values())
+    lock = threading.Lock()
+    process = SimpleNamespace(poll=lambda: None, terminate=lambda: None, wait=lambda timeout: None)
+    monkeypatch.setattr(simulator_runner, "get_open_ports", lambda number: [next(ports)])
+    monkeypatch.setattr(simulator_runner.subprocess, "Popen", lambda command, **_: process)
+    monkeypatch.setattr(kind, "_create_connection", lambda runner, port, timeout: port)
+    for name in workers:
+        for folder in ("startup", "local"):
+            (tmp_path / name / folder).mkdir(parents=True, exist_ok=True)
+    threads = [threading.Thread(target=kind.do_one_task, args=(runner, client, 2, None, lock)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TOGETHER)
+    return sorted(name for worker in workers.values() for name in worker.names), runner
+
+
+def test_flare_itself_gives_both_workers_the_same_name(monkeypatch, tmp_path):
+    """When this fails, FLARE has fixed it, and `worker_names` can go."""
+    names, _ = worker_site_names(monkeypatch, tmp_path)
+    assert len(names) == 2 and len(set(names)) == 1
+
+
+def test_each_worker_receives_its_own_name(monkeypatch, tmp_path):
+    worker_names.separate_worker_names()
+    worker_names.separate_worker_names()  # a second controller in the process changes nothing
+    names, runner = worker_site_names(monkeypatch, tmp_path)
+    assert names == ["hospital-a", "hospital-b"]
+    own = getattr(SimulatorClientRunner.do_one_task, REPLACES)
+    assert own.__qualname__ == "SimulatorClientRunner.do_one_task" and not hasattr(own, REPLACES)
+    assert runner.build_ctx == {"client_name": None} and "get_next_run_client" not in vars(runner)
+
+
+# ---- an administrator's downloads
+
+
+@pytest.fixture
+def downloads(tmp_path, monkeypatch):
+    """Return FLARE's module that downloads into a folder, and the paths that it would write."""
+    put_back(monkeypatch, *((FileTransferModule, name) for name in ("_tx_path", "pull_binary_file", "pull_folder")))
+    written: list[str] = []
+    (tmp_path / "transfer").mkdir()
+    monkeypatch.setattr(file_transfer, "_FileReceiver", lambda source, ref, path: written.append(path) or Mock())
+    return FileTransferModule(str(tmp_path), str(tmp_path / "transfer")), written
+
+
+def pull(module, tx, file):
+    api = Mock()
+    api.server_execute.return_value = {ProtoKey.STATUS: APIStatus.SUCCESS}
+    context = Mock(get_api=lambda: api)
+    return module.pull_binary_file(["pull", "server", tx, "ref", "job", file], context)
+
+
+@pytest.mark.parametrize(
+    ("tx", "file"), [("t", "../../.ssh/keys"), ("t", "/etc/keys"), ("t/../../../papers", "x"), ("t", "..")]
+)
+def test_a_download_stays_in_its_folder_with_any_names_from_the_server(tx, file, downloads, tmp_path):
+    module, written = downloads
+    pull(module, tx, file)  # FLARE's own
+    place = Path(written.pop()).resolve()
+    assert file == ".." or not place.is_relative_to(tmp_path / "transfer" / "job__t")
+    restrict_downloads()
+    with pytest.raises(ValueError, match="ask who runs it"):
+        pull(module, tx, file)
+    assert written == []
+    pull(module, "t-1", "models/site-1.zip")
+    assert written == [str(tmp_path / "transfer" / "job__t-1" / "models/site-1.zip")]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_server_without_files_cannot_choose_the_downloads_folder(there, downloads, tmp_path):
+    module, _ = downloads
+    place = tmp_path / ("transfer/job" if there else "papers")
+    meta = {ProtoKey.STATUS: APIStatus.SUCCESS, ProtoKey.META: {MetaKey.LOCATION: str(place)}}
+    context = Mock(get_api=lambda: Mock(server_execute=lambda command: meta), get_command_entry=Mock())
+    context.get_command_entry().full_command_name.return_value = "download_job"
+    restrict_downloads()
+    with nullcontext() if there else pytest.raises(ValueError, match="the server puts the download at "):
+        assert module.pull_folder(["download_job", "job"], context) == meta
