@@ -6,8 +6,6 @@ A logistic regression trains on the training videos of the three centres. It is 
 and of the unseen centre with FedSurg's metrics. Its features are the three colour histograms of a video.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@
 A mask is wrong if tissue makes up a third of its instrument pixels and 2 % of the picture.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass

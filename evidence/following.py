@@ -6,8 +6,6 @@ The selection was trained with an indicator of zeros. A network with `text: none
 selection. The videos are those of the card: looks that no training uses, and named looks.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 from typing import Any

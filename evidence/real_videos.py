@@ -8,8 +8,6 @@ differ in their initial weights and in whether the encoder is trained (`ROWS`). 
 (`blind`). A finished run is not repeated.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

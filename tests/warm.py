@@ -5,8 +5,6 @@ its arguments, variables, parent, working directory and files, imports our own c
 it.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

@@ -9,8 +9,6 @@ The attacker is a server with extra knowledge: it knows the labels. With several
 batches, not their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 

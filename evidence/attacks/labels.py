@@ -4,8 +4,6 @@ Biggio et al., ICML 2012 (arXiv 1206.6389) flip labels of two classes. Fang et a
 (arXiv 1911.11815) extend it to C classes. The site trains honestly on the flipped data.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

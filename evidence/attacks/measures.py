@@ -1,7 +1,5 @@
 """Measures of reconstruction and of membership inference."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

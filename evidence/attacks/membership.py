@@ -1,7 +1,5 @@
 """Membership inference: training frames have a lower loss (Yeom et al., CSF 2018, arXiv 1709.01604)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

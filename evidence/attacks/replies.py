@@ -4,8 +4,6 @@ The attacker sees its own message and reply, and all honest sites' messages and 
 is a function of these; `attacked` applies it in a federation in this process.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A site's round with its update and its frames, for attacks and their scores."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

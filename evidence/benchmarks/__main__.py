@@ -1,7 +1,5 @@
 """Print all ratios: `make bench`."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -5,8 +5,6 @@ in advance. The aggregators sum about 240 tensors in float64, in the order of th
 process beyond the updates, including the new model.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

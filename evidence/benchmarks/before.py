@@ -7,8 +7,6 @@ Each checkout prepares the same site with its own `site_round`, in its own proce
 fastest round of each counts. A ratio above 1 means that this checkout is slower.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Times are processor time of one thread. Networks with equal weights take turns o
 turn of each counts. The paper reports 0.36 frames/s with LCS and 0.50 without (ratio 1.39), and no time of LHA.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from functools import partial

@@ -8,8 +8,6 @@ Fang et al., Section 4.4.2: local training took 20 hours. A round of FedST sends
 times to compare with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ optimizer. Steps with and without a cache take turns. The fastest of each counts
 Files are read from the page cache.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -5,8 +5,6 @@
 The network `cpu` follows two objects through a video of noise (128x128) in its own process and writes all files.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -6,8 +6,6 @@ Each figure is the median over frames of the frame's best time in this run. medp
 installed.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch start their threads

@@ -6,8 +6,6 @@ also has the share of the arithmetic limit: multiply-adds per second, counted by
 per second of a large matrix product in the same precision. A step counts as three forward passes.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

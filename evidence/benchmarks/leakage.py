@@ -7,8 +7,6 @@ personal parts (FedPer; the personal part stays at the site). The first column k
 and shows the strength of the attack. `--out` writes leakage.json and leakage.webp.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

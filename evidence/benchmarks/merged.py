@@ -3,8 +3,6 @@
 Forward and backward passes take turns; the fastest of each counts, in processor time of one thread.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from unittest.mock import patch
 

@@ -5,8 +5,6 @@ autoencoder with three quarters of the patches hidden, counted by PyTorch and by
 partition of the sites' training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

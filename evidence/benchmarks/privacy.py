@@ -7,8 +7,6 @@ almost no noise, and shows the effect of clipping and of equal weights. The nois
 of a hospital is not.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

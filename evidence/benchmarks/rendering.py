@@ -3,8 +3,6 @@
 python -m evidence.benchmarks.rendering
 """
 
-from __future__ import annotations
-
 import time
 
 import cv2

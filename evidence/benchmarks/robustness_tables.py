@@ -1,7 +1,5 @@
 """Methods and attacks of the robustness table, and its Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean

@@ -4,8 +4,6 @@
 kinds of step use AdamW and take turns; the lowest processor time of each counts.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

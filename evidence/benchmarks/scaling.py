@@ -7,8 +7,6 @@ them. FLARE and training are not included. Each size has its own process, whose 
 one update.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

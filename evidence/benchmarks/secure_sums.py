@@ -3,8 +3,6 @@
 python -m evidence.benchmarks.secure_sums
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@ if the processor supports it. All versions take turns in one run, and the fastes
 compared. The table has frames per second and processor time.
 """
 
-from __future__ import annotations
-
 import copy
 import tempfile
 import time

@@ -6,8 +6,6 @@ Each rule has its own process, whose peak (VmHWM) includes PyTorch and one site'
 FLARE's memory is not included; docs/results/benchmarks.md has it.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

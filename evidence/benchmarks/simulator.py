@@ -1,7 +1,5 @@
 """Measure FLARE's overhead: a round with `-t 3` compared with training without FLARE, start-up per task, bytes."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -5,8 +5,6 @@ one depth site, 512 pixels, clips of two frames, batch 1. Memory is the sum of t
 processes (a page shared by several processes counts once), read five times per second; the largest sum counts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -7,8 +7,6 @@ remembers its features, and the same network without temporal layer and text. Th
 whole command, the fastest video counts. The long stream has its own process.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

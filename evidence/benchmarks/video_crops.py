@@ -4,8 +4,6 @@
 Both sides decode the same frames in order by their numbers, in one thread, thrice; the least processor time counts.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -4,8 +4,6 @@
 memory is measured as in `small_sam2`. Then the names of the tensors that are left are compared with the official ones.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 import time

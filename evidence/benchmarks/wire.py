@@ -7,8 +7,6 @@ about 20 minutes of processor time. The trained weights of each float32 round ar
 with the exact weights.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -13,8 +13,6 @@ All pictures follow from the seeds below. An existing comparison or tutorial is 
 report.webp are screenshots and need Chromium (see tests/browser.py); other versions may draw letters differently.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

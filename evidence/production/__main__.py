@@ -5,8 +5,6 @@ python -m evidence.production --quick               # the trials that CI runs
 python -m evidence.production --only "killed"       # trials whose description contains this
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -4,8 +4,6 @@ The file is copied beside `federation.server` in the server's installation, so i
 job's name selects the attack: :data:`CERTIFICATE`, :data:`NAME` or :data:`ROSTER`; other jobs run unchanged.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

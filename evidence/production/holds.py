@@ -1,7 +1,5 @@
 """Hold a party's job process at a place in its code, so that a trial can kill it exactly there."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

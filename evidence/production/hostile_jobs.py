@@ -1,7 +1,5 @@
 """Jobs that strict kits refuse: with code, with a class that is not allowed, or modified after signing."""
 
-from __future__ import annotations
-
 import shutil
 import zipfile
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The program is appended to a module that only the server's process loads. It sen
 file exists, and writes the answers beside it. It deploys jobs without a check of the submitter.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Modified programs of sites: some record values for a trial, others send forbidden messages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from evidence.production import recorder

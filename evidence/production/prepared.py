@@ -1,7 +1,5 @@
 """Description, installation and site data of a federation on this machine."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -5,8 +5,6 @@ appends these bytes to ``wire/<party>/<process>.frames``, and its kinds of conne
 ``wire/<party>/<process>.kinds``. Frames are written whole, one after another.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models, records and logs of a run, which trials read and compare."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ tensor, as float32, float16, bfloat16, float64 and JSON text. Windows with few d
 skipped.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write the pages of docs/reference/ that are generated from the code: `make reference`; --check compares them."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Mapping

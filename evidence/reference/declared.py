@@ -1,7 +1,5 @@
 """Read names, types, ranges, defaults and sentences from declarations, and write them as Markdown."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The pages that list what the library has: commands, jobs, tasks, data layouts and the Python API."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import inspect

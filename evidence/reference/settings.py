@@ -1,7 +1,5 @@
 """The pages of settings: job, site.yaml and limits.yaml."""
 
-from __future__ import annotations
-
 import inspect
 
 from evidence.reference.declared import HEAD, default_words, kind_words, schema_table, sentences, table

@@ -1,7 +1,5 @@
 """Supply-chain checks, one function per row of the table; a row that was not checked is not good."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import hashlib

@@ -4,8 +4,6 @@ A class map is a tuple of class names; the index of a name is the canonical id o
 set's ids or colours to canonical ids. The class maps of public data sets have names; a site may define its own classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Serve a site's samples to a network: resized, cached, shuffled, augmented and reproducible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat

@@ -3,8 +3,6 @@
 Each downstream task has a variant without the task's test videos of Cholec80, see `splits.LEFT_OUT`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read images and label files strictly: a damaged or ambiguous file raises a `DataError`."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

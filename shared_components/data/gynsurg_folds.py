@@ -4,8 +4,6 @@ The tables list training and test clips. FL-EndoViT chooses its best epoch on th
 training patients is used for validation.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path

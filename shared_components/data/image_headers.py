@@ -1,7 +1,5 @@
 """Read facts from an image file's header: size, completeness, pages, orientation, polarity."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """Count the found, used and left-out parts of a folder."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ RandomResizedCrop of He et al., CVPR 2022, Appendix A.1: 0.2 to 1 of the area (0
 bicubic resizing, then a horizontal flip.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ patient's left, y to the back and t to the head, so both programs show the frame
 saved with other axes is reoriented by its affine.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -3,8 +3,6 @@
 A method names the items it needs, the site measures them, and the server and the site's filter check their form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Published numbers of images, videos and clips in public data sets; `surgfl check-data` compares them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass

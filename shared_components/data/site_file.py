@@ -1,7 +1,5 @@
 """Read, check and write a site's `site.yaml`; `MEANINGS` and docs/reference/site-yaml.md describe its keys."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations

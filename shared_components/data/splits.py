@@ -4,8 +4,6 @@ Cholec80, CholecT45, CholecT50 and CholecSeg8k use the same numbers for the same
 PSI-AVA and GraSP. `gynsurg_folds` reads GynSurg's folds from tables.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -9,8 +9,6 @@
 Both directions may agree on a wrong match: this depth is a measurement, not ground truth.
 """
 
-from __future__ import annotations
-
 import configparser
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read tables of labels, each table once; the address of a row is a path: video01-phase.txt/000025."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Only maps are resized, flipped, cropped, rotated and compared with the frame's s
 target, T comes first: (T, H, W), (T, N) or (T,).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ An augmentation is sampled first, from an explicit generator, and then applied. 
 process, and the draws do not depend on the pixels. Colour changes keep a network from relying on one camera's colours.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Classes of triplets are named "instrument/verb/target", also for a site's own tr
 which separate the classes of a checkpoint.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

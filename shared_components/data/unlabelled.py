@@ -4,8 +4,6 @@ They read the parts of Endo700k, for masked autoencoders (Batic et al., EndoViT,
 frame per second, decoded from the video.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache

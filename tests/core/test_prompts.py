@@ -1,7 +1,5 @@
 """Boxes are drawn around what a label shows, on the frames that a rule names, and never leave their frame."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Tiny datasets in the official layouts, drawn by hand; real frames from the folder in SURGFL_REAL_DATA."""
 
-from __future__ import annotations
-
 import json
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence

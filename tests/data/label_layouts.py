@@ -1,7 +1,5 @@
 """Tiny copies of the layouts whose labels have no pixels, drawn by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from itertools import product

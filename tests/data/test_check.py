@@ -1,7 +1,5 @@
 """Every bad file is found before the first round and named with its site."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """A finer class map is read as a coarser one."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """A clip has the frames before a frame, at the required interval, or one sentence explains why it cannot."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The stream of batches is a pure function of the dataset and the seed."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The nine parts of Endo700k are read by video, and become nine sites without the next task's test videos."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Files are read whole or refused by name; any frame of a video has the pixels of decoding from the start."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Files that would stall or end a program are refused quickly, with one sentence each."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Image files of recorders, label tools and microscopes are read as meant, or refused with a remedy."""
 
-from __future__ import annotations
-
 import io
 import re
 import struct

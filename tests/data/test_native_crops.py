@@ -1,7 +1,5 @@
 """RandomResizedCrop from the native frame: its box, its share, its pixels."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

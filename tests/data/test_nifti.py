@@ -1,7 +1,5 @@
 """Label volumes are read as ITK-SNAP and 3D Slicer show and save them; SimpleITK (ITK) is the reference."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

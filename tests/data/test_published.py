@@ -1,7 +1,5 @@
 """Published numbers equal the papers' and are compared with the files on the disk."""
 
-from __future__ import annotations
-
 import pytest
 
 from shared_components.commands import check_data

@@ -1,7 +1,5 @@
 """A site's samples are listed in time order, then the samples of an added site; errors name the site."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

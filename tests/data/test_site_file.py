@@ -1,7 +1,5 @@
 """A site.yaml is read completely, or refused by file and key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Splits have the published numbers of videos, and a test on seen videos is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

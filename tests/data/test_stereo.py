@@ -1,7 +1,5 @@
 """Depth of a rendered stereo pair equals its geometry, and the reader reads the unpacked frames."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

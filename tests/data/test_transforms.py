@@ -1,7 +1,5 @@
 """Frames and targets move together, by the augmentation drawn; colours change as drawn."""
 
-from __future__ import annotations
-
 import colorsys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Players and this library show the same frames of a video, whatever its container counts or hides."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Callable

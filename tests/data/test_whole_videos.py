@@ -1,7 +1,5 @@
 """Samples that are whole videos: equally spaced or drawn frames and one target, or every frame in order."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How a block of each language is found in a document, made smaller, and executed in a copy of the repository."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

@@ -1,7 +1,5 @@
 """Toy federations for the methods' tests: a few numbers per site, by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Operations: triplets follow tool, motion and tissue; grades show in the tissue; layouts hold the labels exactly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

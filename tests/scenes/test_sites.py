@@ -1,7 +1,5 @@
 """Rendered sites read back in every layout, for every task and with clips; what an earlier rendering leaves behind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

@@ -9,8 +9,6 @@ A trial provisions its federation with ``deploy``, breaks it, asserts the parts 
 result. `python -m evidence.production` runs all trials and prints the table. CI runs the ``quick`` trials.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable

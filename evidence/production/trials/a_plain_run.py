@@ -1,7 +1,5 @@
 """A run without faults, from one small YAML file to models; other trials are compared with it."""
 
-from __future__ import annotations
-
 from evidence.production.results import personal_model, rejected
 from evidence.production.trials import Deploy, trial
 

@@ -1,7 +1,5 @@
 """Processes are killed with SIGKILL."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """A site, then the server, is stopped while a job runs, as the guide describes, and started again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

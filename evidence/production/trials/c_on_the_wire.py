@@ -1,7 +1,5 @@
 """Traffic of sites is recorded before TLS and searched for values that must stay at the site."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping

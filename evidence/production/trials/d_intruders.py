@@ -1,7 +1,5 @@
 """Strangers try to join while a job runs."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Jobs with forbidden code, classes or expressions."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A modified site, or somebody with a stolen key, sends FLARE messages against the other parties."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

@@ -1,7 +1,5 @@
 """Administrators without permission, by role or by certificate."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A modified server joins secure sums as a site, or changes the sites' list of members."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A modified server asks hospitals for files and sends commands without authorisation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The network is slow, loses frames, or is cut. Every party has its own network namespace. Needs root."""
 
-from __future__ import annotations
-
 import time
 
 from evidence.production.deployment import Deployment

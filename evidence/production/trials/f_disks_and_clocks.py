@@ -1,7 +1,5 @@
 """A disk is full or small, or a clock is an hour off. Needs root, since disks are file systems in memory."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Many rounds: memory, threads, open files and disk use do not grow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from safetensors.torch import load_file

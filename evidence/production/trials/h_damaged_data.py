@@ -1,7 +1,5 @@
 """Files of a site's data are damaged while a job runs."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

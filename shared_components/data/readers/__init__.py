@@ -4,8 +4,6 @@ A file contains one `Reader`: the dataset's layout on disk, its ids or colours, 
 sites or splits. A new dataset is one new file here.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod

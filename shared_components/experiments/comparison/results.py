@@ -1,7 +1,5 @@
 """Read the runs of a comparison, average them over seeds and test whether rows differ."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

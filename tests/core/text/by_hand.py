@@ -1,7 +1,5 @@
 """What two encoders compute, in numpy, word by word and head by head; after the papers and not after a library."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

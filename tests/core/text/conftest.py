@@ -1,7 +1,5 @@
 """Tiny encoders in the layout of Hugging Face, whose tensors are named and drawn here, and not by that library."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Mapping
