@@ -143,25 +143,21 @@ def test_a_calibration_is_read_as_it_was_written_and_is_of_its_weights_alone(wei
     assert calibration.calibration_of(weights) is None and "is for other weights than model.safetensors" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("tensors", "facts", "sentence"),
-    [
-        ({"axes": [[float("nan"), 0.0]]}, {}, "contains NaN or infinity in axes"),
-        ({"axes": [[1.0, 0.0, 0.0]]}, {}, "contains tensors of shapes"),
-        ({"axes": [1.0, 0.0]}, {}, "contains tensors of shapes"),
-        ({"centre": [[1.0, 0.0]]}, {}, "contains tensors of shapes"),
-        ({"axes": np.zeros((0, 2), np.float32)}, {}, "contains tensors of shapes"),
-        ({"direction": [0.0]}, {}, "contains tensors of shapes"),
-        ({"direction": [0.0, float("inf")]}, {}, "contains NaN or infinity in direction"),
-        ({}, {"offset": float("nan")}, "offset is nan; it is a number"),
-        ({}, {"temperature": 0}, "temperature is 0; it is a number, at least 0.05 and at most 20"),
-        ({}, {"temperature": float("nan")}, "temperature is nan; it is a number"),
-        ({}, {"limit": float("inf")}, "limit is inf; it is a number"),
-        ({}, {"limit_of_few": "4"}, "limit_of_few is '4'; it is a number"),
-        ({}, {"weights": None}, "weights is None; it is a text"),
-        ({}, {"more": 1}, "unknown key 'more'"),
-    ],
-)
+@pytest.mark.parametrize(("tensors", "facts", "sentence"), [
+    ({"axes": [[float("nan"), 0.0]]}, {}, "contains NaN or infinity in axes"),
+    ({"axes": [[1.0, 0.0, 0.0]]}, {}, "contains tensors of shapes"),
+    ({"axes": [1.0, 0.0]}, {}, "contains tensors of shapes"),
+    ({"centre": [[1.0, 0.0]]}, {}, "contains tensors of shapes"),
+    ({"axes": np.zeros((0, 2), np.float32)}, {}, "contains tensors of shapes"),
+    ({"direction": [0.0]}, {}, "contains tensors of shapes"),
+    ({"direction": [0.0, float("inf")]}, {}, "contains NaN or infinity in direction"),
+    ({}, {"offset": float("nan")}, "offset is nan; it is a number"),
+    ({}, {"temperature": 0}, "temperature is 0; it is a number, at least 0.05 and at most 20"),
+    ({}, {"temperature": float("nan")}, "temperature is nan; it is a number"),
+    ({}, {"limit": float("inf")}, "limit is inf; it is a number"),
+    ({}, {"limit_of_few": "4"}, "limit_of_few is '4'; it is a number"),
+    ({}, {"weights": None}, "weights is None; it is a text"), ({}, {"more": 1}, "unknown key 'more'"),
+])  # fmt: skip
 def test_a_file_of_a_stranger_is_refused_in_one_sentence(tmp_path, tensors, facts, sentence):
     path = tmp_path / FILE
     given = {"centre": [0.0, 0.0], "axes": [[1.0, 0.0]], "direction": [0.0, 0.0]} | tensors

@@ -23,20 +23,14 @@ DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)
 NAN = math.nan
 
 
-@pytest.mark.parametrize(
-    ("values", "metric", "chosen"),
-    [
-        ([0.5, 0.9, 0.1, 0.7, 0.6], DICE, {1: "best", 4: "typical", 2: "worst"}),
-        ([0.5, 0.9, 0.1, 0.7, 0.6], RMSE, {2: "best", 4: "typical", 1: "worst"}),
-        ([0.5, NAN, 0.1, 0.7], DICE, {3: "best", 0: "typical", 2: "worst"}),
-        ([0.2, 0.4, 0.6, 0.8], DICE, {3: "best", 2: "typical", 0: "worst"}),
-        ([0.3, 0.3, 0.3], DICE, {0: "best", 1: "typical", 2: "worst"}),
-        ([0.3, NAN, 0.4], DICE, {2: "best", 0: "worst"}),
-        ([NAN, 0.4], DICE, {1: "typical"}),
-        ([NAN, NAN], DICE, {0: "not scored"}),
-        ([], DICE, {}),
-    ],
-)
+@pytest.mark.parametrize(("values", "metric", "chosen"), [
+    ([0.5, 0.9, 0.1, 0.7, 0.6], DICE, {1: "best", 4: "typical", 2: "worst"}),
+    ([0.5, 0.9, 0.1, 0.7, 0.6], RMSE, {2: "best", 4: "typical", 1: "worst"}),
+    ([0.5, NAN, 0.1, 0.7], DICE, {3: "best", 0: "typical", 2: "worst"}),
+    ([0.2, 0.4, 0.6, 0.8], DICE, {3: "best", 2: "typical", 0: "worst"}),
+    ([0.3, 0.3, 0.3], DICE, {0: "best", 1: "typical", 2: "worst"}), ([0.3, NAN, 0.4], DICE, {2: "best", 0: "worst"}),
+    ([NAN, 0.4], DICE, {1: "typical"}), ([NAN, NAN], DICE, {0: "not scored"}), ([], DICE, {}),
+])  # fmt: skip
 def test_the_best_the_median_and_the_worst_are_chosen(values, metric, chosen) -> None:
     assert exemplars(values, metric) == chosen
 

@@ -149,14 +149,10 @@ def test_a_disk_that_takes_nothing_is_one_warning_and_no_failure(tmp_path, monke
     assert len(caplog.messages) == 1 and why in caplog.text and caplog.records[0].levelno == logging.WARNING
 
 
-@pytest.mark.parametrize(
-    "values, write",
-    [
-        ({}, "flips: false, crops: false"),
-        ({"flips": False}, "crops: false"),
-        ({**STILL, "colour": 0.5, "rotation": 20.0}, "colour: 0, rotation: 0"),
-    ],
-)
+@pytest.mark.parametrize("values, write", [
+    ({}, "flips: false, crops: false"), ({"flips": False}, "crops: false"),
+    ({**STILL, "colour": 0.5, "rotation": 20.0}, "colour: 0, rotation: 0"),
+])  # fmt: skip
 def test_frames_that_change_at_random_and_a_cache_exclude_each_other(values, write):
     with pytest.raises(ValueError, match=rf"^training: feature_cache_gb is 2, but .*; write {write}, or feat"):
         training_from({"feature_cache_gb": 2, **values})

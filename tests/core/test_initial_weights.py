@@ -172,24 +172,15 @@ def begun(tmp_path, weights, network):
 LAYERS = ["temporal.16", "temporal.32", "selection.16", "selection.32", "indicator"]
 
 
-@pytest.mark.parametrize(
-    ("has", "due", "fresh"),
-    [
-        ({}, {}, []),
-        ({}, {"temporal": False, "text": "none"}, []),
-        ({}, {"temporal": False}, []),
-        ({"temporal": False, "text": "none"}, {}, LAYERS),
-        ({"temporal": False}, {}, LAYERS[:2]),
-        ({"text": "none"}, {}, LAYERS[2:]),
-        ({}, {"text": "prompt"}, LAYERS[2:4]),
-        ({"text": "prompt"}, {}, LAYERS[2:4]),
-        ({}, {"indicator": 7}, LAYERS[2:]),
-        ({"levels": (16, 32)}, {"levels": (32,)}, []),
-        ({"levels": (32,)}, {}, ["temporal.16", "selection.16"]),
-        ({}, {"window": 4, "receptive_fields": (4, 4)}, LAYERS[:2]),
-        ({}, {"receptive_fields": (4, 4, 2), "kernels": (2, 2, 1)}, LAYERS[:2]),
-    ],
-)
+@pytest.mark.parametrize(("has", "due", "fresh"), [
+    ({}, {}, []), ({}, {"temporal": False, "text": "none"}, []), ({}, {"temporal": False}, []),
+    ({"temporal": False, "text": "none"}, {}, LAYERS), ({"temporal": False}, {}, LAYERS[:2]),
+    ({"text": "none"}, {}, LAYERS[2:]), ({}, {"text": "prompt"}, LAYERS[2:4]), ({"text": "prompt"}, {}, LAYERS[2:4]),
+    ({}, {"indicator": 7}, LAYERS[2:]), ({"levels": (16, 32)}, {"levels": (32,)}, []),
+    ({"levels": (32,)}, {}, ["temporal.16", "selection.16"]),
+    ({}, {"window": 4, "receptive_fields": (4, 4)}, LAYERS[:2]),
+    ({}, {"receptive_fields": (4, 4, 2), "kernels": (2, 2, 1)}, LAYERS[:2]),
+])  # fmt: skip
 def test_additions_may_be_missing_or_of_other_shapes_and_are_then_the_seeds(tmp_path, has, due, fresh):
     weights = state_of(clips(7, **has))
     facts, found, before = begun(tmp_path, weights, clips(1, **due))
@@ -240,16 +231,13 @@ def test_an_official_encoder_leaves_the_rest_to_the_seed_and_must_be_complete(tm
         from_file(PvtFpn(), tmp_path / "b0.pth", segmentation())
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda state: state.pop("decoder.0.weight"), "another network than Tiny: it lacks decoder.0.weight"),
-        (lambda state: state.pop("head.bias"), "another network than Tiny: it lacks head.bias"),
-        (lambda state: state.update(extra=torch.ones(1)), "another network than Tiny: it has extra"),
-        (lambda state: state.update({"past.bias": torch.ones(3)}), r"past.bias is \[3\] and should be \[16\]"),
-        (lambda state: state.update({"head.weight": torch.ones(4, 8, 1, 1)}), "other shapes: head.weight is"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    (lambda state: state.pop("decoder.0.weight"), "another network than Tiny: it lacks decoder.0.weight"),
+    (lambda state: state.pop("head.bias"), "another network than Tiny: it lacks head.bias"),
+    (lambda state: state.update(extra=torch.ones(1)), "another network than Tiny: it has extra"),
+    (lambda state: state.update({"past.bias": torch.ones(3)}), r"past.bias is \[3\] and should be \[16\]"),
+    (lambda state: state.update({"head.weight": torch.ones(4, 8, 1, 1)}), "other shapes: head.weight is"),
+])  # fmt: skip
 def test_what_fits_in_part_is_refused_and_changes_nothing(trained, tmp_path, change, sentence):
     _, weights = trained(segmentation())
     change(weights)

@@ -63,25 +63,16 @@ def norms(network):
     return {n for n in network.state_dict() if re.fullmatch(r"encoder\..*\bnorm\d?\.(weight|bias)", n)}
 
 
-@pytest.mark.parametrize(
-    "personal, expected",
-    [
-        (["queries"], lambda n: QUERIES),
-        (["keys"], lambda n: KEYS),
-        (["values"], lambda n: VALUES),
-        (["keys", "values"], lambda n: of_attention("kv")),
-        (["values", "queries"], lambda n: VALUES | QUERIES),
-        (["norms"], norms),
-        (["decoder_queries"], lambda n: DECODER_QUERIES),
-        (["queries", "decoder_queries"], lambda n: QUERIES | DECODER_QUERIES),
-        (["decoder"], lambda n: named(n, "decoder", "head")),
-        (["temporal"], lambda n: named(n, "temporal")),
-        ([], lambda n: set()),
-        (["all"], lambda n: set(n.state_dict()) - SELECTION - ALWAYS),
-        (["encoder", "keys"], lambda n: named(n, "encoder")),
-        (["encoder.block1.0.attn.q"], lambda n: {q for q in QUERIES if "block1.0" in q}),
-    ],
-)
+@pytest.mark.parametrize("personal, expected", [
+    (["queries"], lambda n: QUERIES), (["keys"], lambda n: KEYS), (["values"], lambda n: VALUES),
+    (["keys", "values"], lambda n: of_attention("kv")), (["values", "queries"], lambda n: VALUES | QUERIES),
+    (["norms"], norms), (["decoder_queries"], lambda n: DECODER_QUERIES),
+    (["queries", "decoder_queries"], lambda n: QUERIES | DECODER_QUERIES),
+    (["decoder"], lambda n: named(n, "decoder", "head")), (["temporal"], lambda n: named(n, "temporal")),
+    ([], lambda n: set()), (["all"], lambda n: set(n.state_dict()) - SELECTION - ALWAYS),
+    (["encoder", "keys"], lambda n: named(n, "encoder")),
+    (["encoder.block1.0.attn.q"], lambda n: {q for q in QUERIES if "block1.0" in q}),
+])  # fmt: skip
 def test_what_is_named_stays_and_all_else_is_shared(network, personal, expected):
     partition = of(network, *personal)
     stays = expected(network) | SELECTION | ALWAYS

@@ -75,20 +75,16 @@ def test_learning_rates_of_groups_are_multiples_by_the_place_in_the_round():
         assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * number / 4)
 
 
-@pytest.mark.parametrize(
-    "values, sentence",
-    [
-        ({"schedule": "linear"}, "schedule is 'linear'; use one of constant, cosine, polynomial"),
-        ({"warmup_rounds": -1}, "warmup_rounds is -1; it is a number, at least 0"),
-        ({"betas": [0.9]}, r"betas is \[0.9\]|betas is \(0.9,\)"),
-        ({"betas": [0.9, 1.0]}, r"betas\[2\] is 1.0; it is a number, at least 0 and below 1"),
-        ({"betas": 0.9}, "betas is 0.9"),
-        ({"layer_decay": 0}, "layer_decay is 0; it is a number, above 0 and at most 1"),
-        ({"decay_free": "yes"}, "decay_free is 'yes'; it is true or false"),
-        ({"accumulate": 0}, "accumulate is 0; it is a whole number, at least 1"),
-        ({"least_learning_rate": 1}, "least_learning_rate 1 is above 0.0005"),
-    ],
-)
+@pytest.mark.parametrize("values, sentence", [
+    ({"schedule": "linear"}, "schedule is 'linear'; use one of constant, cosine, polynomial"),
+    ({"warmup_rounds": -1}, "warmup_rounds is -1; it is a number, at least 0"),
+    ({"betas": [0.9]}, r"betas is \[0.9\]|betas is \(0.9,\)"),
+    ({"betas": [0.9, 1.0]}, r"betas\[2\] is 1.0; it is a number, at least 0 and below 1"),
+    ({"betas": 0.9}, "betas is 0.9"), ({"layer_decay": 0}, "layer_decay is 0; it is a number, above 0 and at most 1"),
+    ({"decay_free": "yes"}, "decay_free is 'yes'; it is true or false"),
+    ({"accumulate": 0}, "accumulate is 0; it is a whole number, at least 1"),
+    ({"least_learning_rate": 1}, "least_learning_rate 1 is above 0.0005"),
+])  # fmt: skip
 def test_a_wrong_value_is_refused_by_one_sentence(values, sentence):
     with pytest.raises(ValueError, match=f"^training: ({sentence})"):
         load_bundle("pvt_fpn", values)

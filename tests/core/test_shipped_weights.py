@@ -24,14 +24,11 @@ def facts():
     }
 
 
-@pytest.mark.parametrize(
-    ("steps", "sizes", "said"),
-    [
-        (3500, ["96x96:3000", "128x128:500"], "3,500 steps"),
-        (5012, ["96x96:9000", "128x128:4500"], "5,012 of 13,500 steps, stopped early"),
-        (13524, ["64x64:13524"], "13,524 steps"),
-    ],
-)
+@pytest.mark.parametrize(("steps", "sizes", "said"), [
+    (3500, ["96x96:3000", "128x128:500"], "3,500 steps"),
+    (5012, ["96x96:9000", "128x128:4500"], "5,012 of 13,500 steps, stopped early"),
+    (13524, ["64x64:13524"], "13,524 steps"),
+])  # fmt: skip
 def test_steps_say_how_many_the_command_asks_for_where_it_was_stopped(steps, sizes, said):
     assert steps_text({"steps": steps, "sizes": sizes}) == said
 

@@ -46,37 +46,28 @@ def test_a_site_has_the_bundles_first_task_unless_it_names_one_that_the_bundle_l
         choose_task({"segmentation": {}}, "depth", classes=(), who="/data/site.yaml")
 
 
-@pytest.mark.parametrize(
-    "kind, numbers, words",
-    [
-        ("segmentatoin", {}, "task 'segmentatoin' does not exist; use one of classification, depth, "),
-        ("depth", {"scael": 3}, "scael"),
-        ("depth", {"scale": math.nan}, "scale is nan"),
-        ("depth", {"scale": math.inf}, "scale is inf"),
-        ("depth", {"variance": 1.5}, "variance is 1.5"),
-        ("depth", {"absolute": True}, "absolute is True"),
-        ("reconstruction", {"patch": 0}, "patch is 0"),
-        ("reconstruction", {"patch": 2.0}, "patch is 2.0"),
-        ("reconstruction", {"hidden": 1.0}, "hidden is 1.0"),
-        ("reconstruction", {"hidden": math.nan}, "hidden is nan"),
-        ("segmentation", {"empty_policy": "none"}, "empty_policy is 'none'"),
-        ("segmentation", {"cross_entropy": math.nan}, "cross_entropy is nan"),
-        ("segmentation", {"log_iou": -1}, "log_iou is -1"),
-        ("segmentation", {"frames": 0}, "frames is 0"),
-        ("depth", {"frames": 4}, "interval"),
-    ],
-)
+@pytest.mark.parametrize("kind, numbers, words", [
+    ("segmentatoin", {}, "task 'segmentatoin' does not exist; use one of classification, depth, "),
+    ("depth", {"scael": 3}, "scael"), ("depth", {"scale": math.nan}, "scale is nan"),
+    ("depth", {"scale": math.inf}, "scale is inf"), ("depth", {"variance": 1.5}, "variance is 1.5"),
+    ("depth", {"absolute": True}, "absolute is True"), ("reconstruction", {"patch": 0}, "patch is 0"),
+    ("reconstruction", {"patch": 2.0}, "patch is 2.0"), ("reconstruction", {"hidden": 1.0}, "hidden is 1.0"),
+    ("reconstruction", {"hidden": math.nan}, "hidden is nan"),
+    ("segmentation", {"empty_policy": "none"}, "empty_policy is 'none'"),
+    ("segmentation", {"cross_entropy": math.nan}, "cross_entropy is nan"),
+    ("segmentation", {"log_iou": -1}, "log_iou is -1"), ("segmentation", {"frames": 0}, "frames is 0"),
+    ("depth", {"frames": 4}, "interval"),
+])  # fmt: skip
 def test_numbers_that_are_wrong_are_refused_before_anything_runs(kind, numbers, words):
     with pytest.raises(ValueError, match=words):
         check_tasks({kind: numbers})
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{}, {"kind": 3}, {"kind": "depth", "outputs": "mm", "inputs": ["image"], "frames": 1},
-     {"kind": "depth", "outputs": [], "inputs": ["image"], "frames": True},
-     {"kind": "depth", "outputs": [None], "inputs": ["image"], "frames": 1}],
-)  # fmt: skip
+@pytest.mark.parametrize("values", [
+    {}, {"kind": 3}, {"kind": "depth", "outputs": "mm", "inputs": ["image"], "frames": 1},
+    {"kind": "depth", "outputs": [], "inputs": ["image"], "frames": True},
+    {"kind": "depth", "outputs": [None], "inputs": ["image"], "frames": 1},
+])  # fmt: skip
 def test_what_is_no_card_is_refused(values):
     with pytest.raises(ValueError, match="is not a task card"):
         Card.from_json(values)

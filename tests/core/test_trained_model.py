@@ -103,18 +103,13 @@ def test_a_bundles_own_network_is_not_told(saved):
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "sentence"),
-    [
-        ("{", "its header's network is '{', not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ('{"_target_": "os.system"}', "'_target_' is set by the bundle and cannot be chosen"),
-        ('{"text": "$exit()"}', "text is the expression"),
-        ('{"dropout": NaN}', "dropout is nan; write"),
-        ("[]", r"network: the value is \[\]; write"),
-        ('{"temporal": false}', "another network than PvtFpnClips: it has temporal"),
-    ],
-)
+@pytest.mark.parametrize(("said", "sentence"), [
+    ("{", "its header's network is '{', not JSON"), ("[" * 100_000, "not JSON"),
+    ('{"_target_": "os.system"}', "'_target_' is set by the bundle and cannot be chosen"),
+    ('{"text": "$exit()"}', "text is the expression"), ('{"dropout": NaN}', "dropout is nan; write"),
+    ("[]", r"network: the value is \[\]; write"),
+    ('{"temporal": false}', "another network than PvtFpnClips: it has temporal"),
+])  # fmt: skip
 def test_a_header_is_trusted_no_more_than_a_job(saved, said, sentence):
     path, _ = saved(notes={"bundle": "fedst", "network": said}, bundle="fedst")
     with pytest.raises(CheckpointError, match=sentence) as error:

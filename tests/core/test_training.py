@@ -68,39 +68,32 @@ def test_an_optimizer_goes_on_where_it_was_and_has_nothing_that_is_fixed():
     assert optimizer.param_groups[0]["params"] == list(ours[2].parameters())
 
 
-@pytest.mark.parametrize(
-    "values, sentence",
-    [
-        ({"fixed": "encoder"}, r"fixed is the text 'encoder'; write a list: \['encoder'\]"),
-        ({"fixed": 3}, "fixed is 3; write a list"),
-        ({"fixed": [3]}, r"fixed is \[3\]; write a list"),
-        ({"learning_rates": 0.1}, "learning_rates is 0.1; write rates such as"),
-        ({"learning_rates": {"head": float("nan")}}, "learning_rates.head is nan"),
-        ({"learning_rates": {"head": float("inf")}}, "learning_rates.head is inf"),
-        ({"learning_rates": {"head": -1}}, "learning_rates.head is -1"),
-        ({"learning_rates": {"head": "fast"}}, "learning_rates.head is 'fast'"),
-        ({"learning_rates": {"head": True}}, "learning_rates.head is True"),
-    ],
-)
+@pytest.mark.parametrize("values, sentence", [
+    ({"fixed": "encoder"}, r"fixed is the text 'encoder'; write a list: \['encoder'\]"),
+    ({"fixed": 3}, "fixed is 3; write a list"), ({"fixed": [3]}, r"fixed is \[3\]; write a list"),
+    ({"learning_rates": 0.1}, "learning_rates is 0.1; write rates such as"),
+    ({"learning_rates": {"head": float("nan")}}, "learning_rates.head is nan"),
+    ({"learning_rates": {"head": float("inf")}}, "learning_rates.head is inf"),
+    ({"learning_rates": {"head": -1}}, "learning_rates.head is -1"),
+    ({"learning_rates": {"head": "fast"}}, "learning_rates.head is 'fast'"),
+    ({"learning_rates": {"head": True}}, "learning_rates.head is True"),
+])  # fmt: skip
 def test_settings_that_are_no_parts_or_rates_are_refused(values, sentence):
     with pytest.raises(ValueError, match=f"training: {sentence}"):
         training_from(values)
 
 
-@pytest.mark.parametrize(
-    "key, values, due",
-    [
-        ("learning_rate", [math.nan, math.inf, -1e-3, "5e-05", None, True], "a number, at least 0 and at most 1000.0"),
-        ("colour", [math.nan, -0.1, 1.01, "0.5", None], "a number, at least 0 and at most 1"),
-        ("weight_decay", [math.nan, -0.1, "0"], "a number, at least 0 and at most 1000.0"),
-        ("iterations", [0, -1, 2.5, "10", None, False, math.nan], "a whole number, at least 1 and at most 10000000"),
-        ("batch_size", [0, 2.5, 2.0], "a whole number, at least 1 and at most 65536"),
-        ("height", [0, "96", 96.0], "a whole number, at least 1 and at most 16384"),
-        ("width", [-32, [64]], "a whole number, at least 1 and at most 16384"),
-        ("rounds", [0, 1.5], "a whole number, at least 1 and at most 1000000"),
-        ("seed", [-1, 0.5, 2**63, None], "a whole number, at least 0 and at most 9223372036854775807"),
-    ],
-)
+@pytest.mark.parametrize("key, values, due", [
+    ("learning_rate", [math.nan, math.inf, -1e-3, "5e-05", None, True], "a number, at least 0 and at most 1000.0"),
+    ("colour", [math.nan, -0.1, 1.01, "0.5", None], "a number, at least 0 and at most 1"),
+    ("weight_decay", [math.nan, -0.1, "0"], "a number, at least 0 and at most 1000.0"),
+    ("iterations", [0, -1, 2.5, "10", None, False, math.nan], "a whole number, at least 1 and at most 10000000"),
+    ("batch_size", [0, 2.5, 2.0], "a whole number, at least 1 and at most 65536"),
+    ("height", [0, "96", 96.0], "a whole number, at least 1 and at most 16384"),
+    ("width", [-32, [64]], "a whole number, at least 1 and at most 16384"),
+    ("rounds", [0, 1.5], "a whole number, at least 1 and at most 1000000"),
+    ("seed", [-1, 0.5, 2**63, None], "a whole number, at least 0 and at most 9223372036854775807"),
+])  # fmt: skip
 def test_a_setting_that_is_no_such_number_is_refused_when_it_is_read(key, values, due):
     for value in values:
         sentence = re.escape(f"training: {key} is {value!r}; it is {due}")

@@ -34,18 +34,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (nn.Linear(1, 1), "other (objects|data) than tensors"),  # its code is not run
-        ({"epoch": 3}, "contains no state dict"),
-        ({1: torch.zeros(2)}, "contains no state dict"),
-        ({"weight": torch.eye(3).to_sparse()}, r"a.pt (has|contains) "),
-        ({"weight": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, r"a.pt (has|contains) "),
-        ({"weight": torch.empty(3, device="meta")}, r"a.pt (has|contains) "),
-    ],
-    ids=["code", "numbers", "names", "sparse", "quantised", "meta"],
-)
+@pytest.mark.parametrize(("value", "words"), [
+    (nn.Linear(1, 1), "other (objects|data) than tensors"),  # its code is not run
+    ({"epoch": 3}, "contains no state dict"), ({1: torch.zeros(2)}, "contains no state dict"),
+    ({"weight": torch.eye(3).to_sparse()}, r"a.pt (has|contains) "),
+    ({"weight": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, r"a.pt (has|contains) "),
+    ({"weight": torch.empty(3, device="meta")}, r"a.pt (has|contains) "),
+], ids=["code", "numbers", "names", "sparse", "quantised", "meta"])  # fmt: skip
 def test_a_file_of_anything_but_named_dense_tensors_is_refused(value, words, tmp_path):
     torch.save(value, tmp_path / "a.pt")
     with pytest.raises(CheckpointError, match=words):
@@ -90,19 +85,15 @@ def test_a_head_that_only_training_uses_may_be_missing_in_the_network_or_in_the_
     assert all(torch.equal(value, saved.get(name, own[name])) for name, value in network.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("saved", "network", "words"),
-    [
-        ({"out_channels": 3}, {"out_channels": 4}, "trained for 3 classes and the site has 4, background included"),
-        (
-            {"appearance_head": True, "more": {"head_appearance.bias": torch.zeros(4)}},
-            {"appearance_head": True},
-            r"head_appearance\.bias is \[4\] and should be \[3\]",
-        ),
-        ({"more": {"head_appearance2.bias": torch.zeros(3)}}, {}, r"it has head_appearance2\.bias$"),
-    ],
-    ids=["classes", "a head that both have", "a head that no network declares"],
-)
+@pytest.mark.parametrize(("saved", "network", "words"), [
+    ({"out_channels": 3}, {"out_channels": 4}, "trained for 3 classes and the site has 4, background included"),
+    (
+        {"appearance_head": True, "more": {"head_appearance.bias": torch.zeros(4)}},
+        {"appearance_head": True},
+        r"head_appearance\.bias is \[4\] and should be \[3\]",
+    ),
+    ({"more": {"head_appearance2.bias": torch.zeros(3)}}, {}, r"it has head_appearance2\.bias$"),
+], ids=["classes", "a head that both have", "a head that no network declares"])  # fmt: skip
 def test_other_weights_of_the_same_network_are_refused(saved, network, words, tmp_path):
     saved_state(tmp_path / "a.safetensors", **saved)
     with pytest.raises(CheckpointError, match=words) as error:

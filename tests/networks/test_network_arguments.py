@@ -57,69 +57,53 @@ def test_of_every_argument_the_kind_is_known(network):
         assert kind in (bool, int, float, str), name
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ([("temporal", False)], r"the value is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name"),
-        ("temporal", "network: the value is 'temporal'; write"),
-        ([], r"network: the value is \[\]; write"),
-        (False, "network: the value is False; write"),
-        ({"temporl": False}, "unknown argument 'temporl'; did you mean 'temporal'. PvtFpnClips takes temporal, text,"),
-        ({"self": 1}, "unknown argument 'self'; "),
-        ({"args": [1]}, "unknown argument 'args'; "),
-        ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen; PvtFpnClips takes"),
-        ({"_args_": [1]}, "'_args_' is set by the bundle"),
-        ({"__class__": 1}, "'__class__' is set by the bundle"),
-        ({"_requires_": "$print(1)"}, "'_requires_' is set by the bundle"),
-        ({1: 2}, "1 is set by the bundle"),
-        ({"out_channels": 7}, "out_channels is set by the site's task and its classes; remove it"),
-        ({"text": "$open('/etc/passwd').read()"}, "text is the expression .*; write a plain value"),
-        ({"text": "@training"}, "text is the expression '@training'"),
-        ({"text": "%train.yaml"}, "text is the expression"),
-        ({"levels": ["$16"]}, "levels is the expression '.16'"),
-        ({"text": {"a": 1}}, r"text is \{'a': 1\}; write a text, a finite number, true, false, null, or a list of"),
-        ({"levels": [[16]]}, r"levels is \[\[16\]\]; write a text"),
-        ({"levels": (16, 32)}, r"levels is \(16, 32\); write a text"),
-        ({"text": b"none"}, "text is b'none'; write a text"),
-        ({"dropout": float("nan")}, "dropout is nan; write"),
-        ({"dropout": float("inf")}, "dropout is inf; write"),
-        ({"indicator": 10**400}, "indicator is a whole number of over 80 digits; write"),
-        ({"kernels": [7, float("nan")]}, r"kernels is \[7, nan\]; write"),
-        ({"temporal": "false"}, "temporal is 'false'; it is true or false"),
-        ({"temporal": 0}, "temporal is 0; it is true or false"),
-        ({"temporal": None}, "temporal is None; it is true or false"),
-        ({"indicator": True}, "indicator is True; it is a whole number"),
-        ({"indicator": "384"}, "indicator is '384'; it is a whole number"),
-        ({"indicator": 384.0}, "indicator is 384.0; it is a whole number"),
-        ({"dropout": False}, "dropout is False; it is a finite number"),
-        ({"text": 1}, "text is 1; it is a text"),
-        ({"text": ["none"]}, r"text is \['none'\]; it is a text"),
-        ({"levels": 16}, "levels is 16; it is a list, of which each is a whole number"),
-        ({"levels": "16"}, "levels is '16'; it is a list, of which each is a whole number"),
-        ({"levels": [True]}, r"levels is \[True\]; it is a list"),
-        ({"levels": ["16"]}, r"levels is \['16'\]; it is a list"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), [
+    ([("temporal", False)], r"the value is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name"),
+    ("temporal", "network: the value is 'temporal'; write"), ([], r"network: the value is \[\]; write"),
+    (False, "network: the value is False; write"),
+    ({"temporl": False}, "unknown argument 'temporl'; did you mean 'temporal'. PvtFpnClips takes temporal, text,"),
+    ({"self": 1}, "unknown argument 'self'; "), ({"args": [1]}, "unknown argument 'args'; "),
+    ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen; PvtFpnClips takes"),
+    ({"_args_": [1]}, "'_args_' is set by the bundle"), ({"__class__": 1}, "'__class__' is set by the bundle"),
+    ({"_requires_": "$print(1)"}, "'_requires_' is set by the bundle"), ({1: 2}, "1 is set by the bundle"),
+    ({"out_channels": 7}, "out_channels is set by the site's task and its classes; remove it"),
+    ({"text": "$open('/etc/passwd').read()"}, "text is the expression .*; write a plain value"),
+    ({"text": "@training"}, "text is the expression '@training'"), ({"text": "%train.yaml"}, "text is the expression"),
+    ({"levels": ["$16"]}, "levels is the expression '.16'"),
+    ({"text": {"a": 1}}, r"text is \{'a': 1\}; write a text, a finite number, true, false, null, or a list of"),
+    ({"levels": [[16]]}, r"levels is \[\[16\]\]; write a text"),
+    ({"levels": (16, 32)}, r"levels is \(16, 32\); write a text"), ({"text": b"none"}, "text is b'none'; write a text"),
+    ({"dropout": float("nan")}, "dropout is nan; write"), ({"dropout": float("inf")}, "dropout is inf; write"),
+    ({"indicator": 10**400}, "indicator is a whole number of over 80 digits; write"),
+    ({"kernels": [7, float("nan")]}, r"kernels is \[7, nan\]; write"),
+    ({"temporal": "false"}, "temporal is 'false'; it is true or false"),
+    ({"temporal": 0}, "temporal is 0; it is true or false"),
+    ({"temporal": None}, "temporal is None; it is true or false"),
+    ({"indicator": True}, "indicator is True; it is a whole number"),
+    ({"indicator": "384"}, "indicator is '384'; it is a whole number"),
+    ({"indicator": 384.0}, "indicator is 384.0; it is a whole number"),
+    ({"dropout": False}, "dropout is False; it is a finite number"), ({"text": 1}, "text is 1; it is a text"),
+    ({"text": ["none"]}, r"text is \['none'\]; it is a text"),
+    ({"levels": 16}, "levels is 16; it is a list, of which each is a whole number"),
+    ({"levels": "16"}, "levels is '16'; it is a list, of which each is a whole number"),
+    ({"levels": [True]}, r"levels is \[True\]; it is a list"),
+    ({"levels": ["16"]}, r"levels is \['16'\]; it is a list"),
+])  # fmt: skip
 def test_what_cannot_be_chosen_is_refused_by_name(given, sentence):
     with pytest.raises(ValueError, match=sentence) as error:
         load_bundle("fedst", network=given)
     assert "\n" not in str(error.value) and str(error.value).startswith("network: ")
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
-        ({"levels": []}, "give one or more of 4, 8, 16, 32"),
-        ({"indicator": -1}, "indicator is .*whole number, at least 1"),
-        ({"window": 0}, "window is 0"),
-        ({"expansion": 0}, "expansion is 0; give a positive whole number"),
-        ({"drop_path": 1.0}, "drop_path is 1.0; give a probability of at least 0 and below 1"),
-        ({"drop_path": -0.5}, "drop_path is -"),
-        ({"dropout": 5.0}, "dropout probability has to be between 0 and 1"),
-        ({"indicator": 10**30}, "PvtFpnClips cannot be built with .*'indicator': 10+"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), [
+    ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
+    ({"levels": []}, "give one or more of 4, 8, 16, 32"),
+    ({"indicator": -1}, "indicator is .*whole number, at least 1"), ({"window": 0}, "window is 0"),
+    ({"expansion": 0}, "expansion is 0; give a positive whole number"),
+    ({"drop_path": 1.0}, "drop_path is 1.0; give a probability of at least 0 and below 1"),
+    ({"drop_path": -0.5}, "drop_path is -"), ({"dropout": 5.0}, "dropout probability has to be between 0 and 1"),
+    ({"indicator": 10**30}, "PvtFpnClips cannot be built with .*'indicator': 10+"),
+])  # fmt: skip
 def test_what_is_out_of_range_the_network_refuses_when_it_is_built(given, sentence):
     with pytest.raises(ValueError, match=sentence) as error:
         weightless(load_bundle("fedst", network=given).network)

@@ -71,20 +71,13 @@ class Odd(nn.Module):
         return self.function(self, image)
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda self, x: x * (self.weight if x.shape[3] == 288 else 1.0), "cannot be exported: at 1x3x32x320 the"),
-        (
-            lambda self, x: x + int(x.shape[3] == 288),
-            r"at 1x3x32x320 the file's output is not .* \(it differs by [0-9.]+e",
-        ),
-        (lambda self, x: x[..., :144] if x.shape[3] == 288 else x, "Odd cannot be exported: at 1x3"),
-        (lambda self, x: x * float("nan"), r"it differs by nan of the largest value"),
-        (lambda self, x: x if float(x.sum()) > 0 else -x, "Odd cannot be exported: "),
-    ],
-    ids=["fixed width", "constant", "narrower", "silent", "untraceable"],
-)
+@pytest.mark.parametrize(("function", "message"), [
+    (lambda self, x: x * (self.weight if x.shape[3] == 288 else 1.0), "cannot be exported: at 1x3x32x320 the"),
+    (lambda self, x: x + int(x.shape[3] == 288), r"at 1x3x32x320 the file's output is not .* \(it differs by [0-9.]+e"),
+    (lambda self, x: x[..., :144] if x.shape[3] == 288 else x, "Odd cannot be exported: at 1x3"),
+    (lambda self, x: x * float("nan"), r"it differs by nan of the largest value"),
+    (lambda self, x: x if float(x.sum()) > 0 else -x, "Odd cannot be exported: "),
+], ids=["fixed width", "constant", "narrower", "silent", "untraceable"])  # fmt: skip
 def test_a_network_whose_file_would_be_wrong_is_refused_and_leaves_nothing(function, message, tmp_path):
     with pytest.raises(OnnxError, match=message) as caught:
         export_onnx(Odd(function), tmp_path / "a.onnx", sizes=[(32, 320)])
@@ -128,13 +121,10 @@ def test_the_command_exports_a_checkpoint_and_says_how_close_it_is(checkpoint, t
     assert "/" not in facts["checkpoint"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--bundle", "none"], "bundle 'none' does not exist"),
-        (["--model", "missing.safetensors"], "checkpoint missing.safetensors does not exist"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (["--bundle", "none"], "bundle 'none' does not exist"),
+    (["--model", "missing.safetensors"], "checkpoint missing.safetensors does not exist"),
+])  # fmt: skip
 def test_a_wrong_command_line_is_one_sentence(words, message, capsys):
     assert main(["onnx", *words]) == 2
     assert message in capsys.readouterr().err

@@ -22,35 +22,24 @@ class Toy(nn.Module):
         self.parts = {"encoder": ("block1", "block2"), "classifier": ("head",), "odd": ("tail",), "none": ()}
 
 
-@pytest.mark.parametrize(
-    "names, paths",
-    [
-        (["encoder"], {"block1", "block2"}),
-        (["encoder", "head"], {"block1", "block2", "head"}),
-        (("block1.0", "classifier"), {"block1.0", "head"}),
-        ({"head.bias", "table"}, {"head.bias", "table"}),
-    ],
-)
+@pytest.mark.parametrize("names, paths", [
+    (["encoder"], {"block1", "block2"}), (["encoder", "head"], {"block1", "block2", "head"}),
+    (("block1.0", "classifier"), {"block1.0", "head"}), ({"head.bias", "table"}, {"head.bias", "table"}),
+])  # fmt: skip
 def test_a_name_is_a_part_or_a_path_of_a_module_or_tensor(names, paths):
     assert resolve(Toy(), names) == paths
 
 
-@pytest.mark.parametrize(
-    "names, sentence",
-    [
-        ("head", r"fedper: personal is the text 'head'; write a list: \['head'\]"),
-        ([], "fedper: personal names no module; name at least one"),
-        (None, "fedper: personal is None; write a list"),
-        ([["head"]], "write a list of names"),
-        (["encodr"], "'encodr', which is no part and no module of Toy; did you mean 'encoder'. It has encoder, "),
-        (["zzz"], "no module of Toy; it has encoder, classifier"),
-        (["block2.1"], "'block2.1', which is no part"),  # dropout holds no weights
-        (["bloc"], "did you mean"),  # no prefixes of names
-        ([""], "names ''"),
-        (["odd"], "Toy declares part 'odd' as .*tail"),
-        (["none"], "Toy declares part 'none'"),
-    ],
-)
+@pytest.mark.parametrize("names, sentence", [
+    ("head", r"fedper: personal is the text 'head'; write a list: \['head'\]"),
+    ([], "fedper: personal names no module; name at least one"), (None, "fedper: personal is None; write a list"),
+    ([["head"]], "write a list of names"),
+    (["encodr"], "'encodr', which is no part and no module of Toy; did you mean 'encoder'. It has encoder, "),
+    (["zzz"], "no module of Toy; it has encoder, classifier"),
+    (["block2.1"], "'block2.1', which is no part"),  # dropout holds no weights
+    (["bloc"], "did you mean"),  # no prefixes of names
+    ([""], "names ''"), (["odd"], "Toy declares part 'odd' as .*tail"), (["none"], "Toy declares part 'none'"),
+])  # fmt: skip
 def test_what_matches_nothing_is_refused_with_what_there_is(names, sentence):
     with pytest.raises(ValueError, match=sentence):
         resolve(Toy(), names, "fedper: personal")
@@ -104,15 +93,12 @@ def test_parameters_are_sorted_by_the_rate_of_their_part():
     assert [rate for rate, _ in by_learning_rate(network, {"encoder": 1.0, "head": 2.0})] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    "rates, sentence",
-    [
-        ({"encodr": 1.0}, r"training\.learning_rates names 'encodr'"),
-        ({"encoder": 1.0, "block1.0": 2.0}, r"block1\.0 and encoder both contain block1\.0"),
-        ({"block2.0": 1.0, "encoder": 2.0}, r"encoder and block2\.0 both contain block2\.0"),
-        ({"table": 1.0}, "table has no trained parameters"),
-    ],
-)
+@pytest.mark.parametrize("rates, sentence", [
+    ({"encodr": 1.0}, r"training\.learning_rates names 'encodr'"),
+    ({"encoder": 1.0, "block1.0": 2.0}, r"block1\.0 and encoder both contain block1\.0"),
+    ({"block2.0": 1.0, "encoder": 2.0}, r"encoder and block2\.0 both contain block2\.0"),
+    ({"table": 1.0}, "table has no trained parameters"),
+])  # fmt: skip
 def test_rates_of_unknown_overlapping_or_untrained_parts_are_refused(rates, sentence):
     with pytest.raises(ValueError, match=sentence):
         by_learning_rate(Toy(), rates)

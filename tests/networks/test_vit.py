@@ -86,17 +86,13 @@ def test_positions_are_always_fixed_and_the_encoder_where_it_is_not_trained():
     assert network.head.weight.grad is not None and network.blocks[0].mlp.fc1.weight.grad is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shape", "words"),
-    [
-        ({"architecture": "huge"}, (), "architecture 'huge' is unknown; use one of tiny, base"),
-        ({"size": 60}, (), "size is 60; give a multiple of 8, such as 64"),
-        ({"drop_path": 1.0}, (), "drop_path is 1.0"),
-        ({"trained_encoders": "no"}, (), "trained_encoders is 'no'; it is true or false"),
-        ({"pool": "max"}, (), "pool 'max' is unknown; use one of token, mean"),
-        *(({}, shape, r"multiples of 8, and got \[") for shape in ((3, 64, 64), (1, 4, 64, 64), (1, 3, 60, 64))),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "shape", "words"), [
+    ({"architecture": "huge"}, (), "architecture 'huge' is unknown; use one of tiny, base"),
+    ({"size": 60}, (), "size is 60; give a multiple of 8, such as 64"), ({"drop_path": 1.0}, (), "drop_path is 1.0"),
+    ({"trained_encoders": "no"}, (), "trained_encoders is 'no'; it is true or false"),
+    ({"pool": "max"}, (), "pool 'max' is unknown; use one of token, mean"),
+    *(({}, shape, r"multiples of 8, and got \[") for shape in ((3, 64, 64), (1, 4, 64, 64), (1, 3, 60, 64))),
+])  # fmt: skip
 def test_wrong_arguments_and_another_shape_are_refused(arguments, shape, words):
     with pytest.raises(ValueError, match=words):
         VitFrames(**arguments)(torch.zeros(shape))

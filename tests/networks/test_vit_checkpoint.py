@@ -77,16 +77,13 @@ def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_l
     assert torch.equal(network.norm.weight, source["norm.weight"])
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda s: s.pop("blocks.3.norm1.bias"), "it lacks blocks.3.norm1.bias"),
-        (lambda s: s.update({"blocks.9.x": torch.ones(1)}), "it has blocks.9.x"),
-        (lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}), r"cls_token is \[1, 1, 5\] and .* \[1, 1, 192\]"),
-        (lambda s: s["norm.bias"].fill_(torch.nan), "contains NaN or infinity in norm.bias"),
-        (lambda s: s.update({"fc_norm.bias": torch.ones(192)}), "has both norm and fc_norm"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda s: s.pop("blocks.3.norm1.bias"), "it lacks blocks.3.norm1.bias"),
+    (lambda s: s.update({"blocks.9.x": torch.ones(1)}), "it has blocks.9.x"),
+    (lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}), r"cls_token is \[1, 1, 5\] and .* \[1, 1, 192\]"),
+    (lambda s: s["norm.bias"].fill_(torch.nan), "contains NaN or infinity in norm.bias"),
+    (lambda s: s.update({"fc_norm.bias": torch.ones(192)}), "has both norm and fc_norm"),
+])  # fmt: skip
 def test_what_differs_is_named_in_one_sentence_and_the_network_keeps_its_weights(tmp_path, source, change, words):
     state = {name: value.clone() for name, value in source.items()}
     change(state)

@@ -90,18 +90,13 @@ def test_every_such_method_takes_it(name):
     assert method.server.weighted_sum_only == plain.server.weighted_sum_only
 
 
-@pytest.mark.parametrize(
-    "swa, sentence",
-    [
-        ({}, "'swa.start' is missing; add it"),
-        ({"start": -1}, "swa.start is -1; it is a whole number"),
-        ({"start": 1, "cycle": 0}, "swa.cycle is 0"),
-        ({"start": 1, "reading": "Paper"}, "swa.reading is 'Paper'; use one of mean, paper, as_released"),
-        ({"start": 1, "rate": 2}, "swa.rate is 2"),
-        ({"strat": 1}, "unknown key 'swa.strat'; did you mean 'start'"),
-        (3, "swa is 3; write its settings as 'name: value'"),
-    ],
-)
+@pytest.mark.parametrize("swa, sentence", [
+    ({}, "'swa.start' is missing; add it"), ({"start": -1}, "swa.start is -1; it is a whole number"),
+    ({"start": 1, "cycle": 0}, "swa.cycle is 0"),
+    ({"start": 1, "reading": "Paper"}, "swa.reading is 'Paper'; use one of mean, paper, as_released"),
+    ({"start": 1, "rate": 2}, "swa.rate is 2"), ({"strat": 1}, "unknown key 'swa.strat'; did you mean 'start'"),
+    (3, "swa is 3; write its settings as 'name: value'"),
+])  # fmt: skip
 def test_wrong_settings_are_refused_by_one_sentence(swa, sentence):
     with pytest.raises(ValueError, match=f"^fedavg: {sentence}"):
         load_method("fedavg", swa=swa)

@@ -135,17 +135,13 @@ def test_mixed_pieces_pass_and_are_not_compared(aggregator):
     assert set(result.report.get("krum", {"scores": {}})["scores"].values()) <= {0.0}
 
 
-@pytest.mark.parametrize(
-    "aggregator, count, words",
-    [
-        (TrimmedMean(), 2, "a median needs 3 sites or more; this round has 2"),
-        (TrimmedMean(1), 2, "trimmed by 1 at each end needs 3 sites or more; this round has 2"),
-        (TrimmedMean(2), 4, "needs 5 sites"),
-        (Krum(0), 2, "0 faulty sites needs 3 sites or more; this round has 2"),
-        (Krum(1), 4, "1 faulty sites needs 5 sites or more; this round has 4"),
-        (Krum(0, keep=4), 3, "keep 4 needs 4 sites"),
-    ],
-)
+@pytest.mark.parametrize("aggregator, count, words", [
+    (TrimmedMean(), 2, "a median needs 3 sites or more; this round has 2"),
+    (TrimmedMean(1), 2, "trimmed by 1 at each end needs 3 sites or more; this round has 2"),
+    (TrimmedMean(2), 4, "needs 5 sites"), (Krum(0), 2, "0 faulty sites needs 3 sites or more; this round has 2"),
+    (Krum(1), 4, "1 faulty sites needs 5 sites or more; this round has 4"),
+    (Krum(0, keep=4), 3, "keep 4 needs 4 sites"),
+])  # fmt: skip
 def test_too_few_sites_are_refused(aggregator, count, words):
     with pytest.raises(ValueError, match=words):
         step(aggregator, shared(), updates(SITES[:count]))

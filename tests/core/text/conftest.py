@@ -94,18 +94,11 @@ def clip_folder(tmp_path) -> Path:
     """Return a folder of CLIP's text tower: 2 layers of width 16."""
     folder, words = tmp_path / "tiny-clip", clip_words()
     config = {
-        "model_type": "clip_text_model",
-        "vocab_size": len(words),
-        "hidden_size": WIDTH,
-        "intermediate_size": INNER,
-        "projection_dim": PROJECTED,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "max_position_embeddings": POSITIONS,
-        "hidden_act": "quick_gelu",
-        "bos_token_id": words.index(START),
+        "model_type": "clip_text_model", "vocab_size": len(words), "hidden_size": WIDTH, "intermediate_size": INNER,
+        "projection_dim": PROJECTED, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+        "max_position_embeddings": POSITIONS, "hidden_act": "quick_gelu", "bos_token_id": words.index(START),
         "eos_token_id": words.index(END),
-    }
+    }  # fmt: skip
     write_json(folder / "config.json", config)
     write_json(folder / "vocab.json", {word: number for number, word in enumerate(words)})
     (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(MERGES) + "\n", encoding="utf-8")
@@ -118,14 +111,9 @@ def sentence_folder(tmp_path) -> Path:
     """Return a folder of a BERT of sentence-transformers: 2 layers of width 16."""
     folder = tmp_path / "tiny-sentences"
     config = {
-        "model_type": "bert",
-        "vocab_size": len(WORDPIECES),
-        "hidden_size": WIDTH,
-        "intermediate_size": INNER,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "max_position_embeddings": POSITIONS,
-    }
+        "model_type": "bert", "vocab_size": len(WORDPIECES), "hidden_size": WIDTH, "intermediate_size": INNER,
+        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "max_position_embeddings": POSITIONS,
+    }  # fmt: skip
     write_json(folder / "config.json", config)
     write_json(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": POSITIONS - 4})

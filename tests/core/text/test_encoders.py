@@ -104,19 +104,11 @@ def test_random_numbers_follow_from_seed_and_site_alone(kind):
 
 
 @pytest.mark.parametrize("kind", NUMBERED)
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"site": 3}, "site is 3; it is a whole number, at least 0 and at most 2"),
-        ({"site": -1}, "site is -1"),
-        ({"site": 1.0}, "site is 1.0"),
-        ({"site": True}, "site is True"),
-        ({"sites": 0}, "sites is 0"),
-        ({"width": 0}, "width is 0"),
-        ({"width": None}, "width is None"),
-        ({"seed": -1}, "seed is -1"),
-    ],
-)
+@pytest.mark.parametrize("change, words", [
+    ({"site": 3}, "site is 3; it is a whole number, at least 0 and at most 2"), ({"site": -1}, "site is -1"),
+    ({"site": 1.0}, "site is 1.0"), ({"site": True}, "site is True"), ({"sites": 0}, "sites is 0"),
+    ({"width": 0}, "width is 0"), ({"width": None}, "width is None"), ({"seed": -1}, "seed is -1"),
+])  # fmt: skip
 def test_numbers_out_of_range_are_refused(kind, change, words):
     with pytest.raises(ValueError, match=f"^{kind}: {words}"):
         Numbered(kind, **{"site": 0, "sites": 3, "width": 4, **change})

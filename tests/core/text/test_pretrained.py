@@ -100,14 +100,11 @@ def test_a_folder_without_files_or_weights_is_refused(tmp_path, clip_folder):
     refused(r"tiny-clip: contains no weights; copy model\.safetensors or pytorch_model\.bin there", clip_folder)
 
 
-@pytest.mark.parametrize(
-    "value, words",
-    [
-        ({"model_type": "bert"}, r"model_type is 'bert'; give a folder of clip or clip_text_"),
-        # the library would look for the end in vain, and give every text the vector of its start
-        ({"eos_token_id": 7}, r"end token 516 of the vocabulary differs from 7 in config\.json"),
-    ],
-)
+@pytest.mark.parametrize("value, words", [
+    ({"model_type": "bert"}, r"model_type is 'bert'; give a folder of clip or clip_text_"),
+    # the library would look for the end in vain, and give every text the vector of its start
+    ({"eos_token_id": 7}, r"end token 516 of the vocabulary differs from 7 in config\.json"),
+])  # fmt: skip
 def test_a_config_of_another_model_is_refused(clip_folder, value, words):
     changed(clip_folder / "config.json", **value)
     refused(words, clip_folder)
@@ -116,16 +113,12 @@ def test_a_config_of_another_model_is_refused(clip_folder, value, words):
 HUGE = "has the names of CLIP's text tower but other shapes: "
 
 
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        ({"hidden_size": 2**20, "intermediate_size": 2**20}, HUGE),
-        ({"vocab_size": 10**12}, HUGE),
-        ({"num_hidden_layers": 10**6}, "config.json does not describe a network .it has too many layers"),
-        ({"hidden_size": -8}, "config.json does not describe a network"),
-        ({"num_attention_heads": 0}, "config.json does not describe a network"),
-    ],
-)
+@pytest.mark.parametrize(("size", "words"), [
+    ({"hidden_size": 2**20, "intermediate_size": 2**20}, HUGE), ({"vocab_size": 10**12}, HUGE),
+    ({"num_hidden_layers": 10**6}, "config.json does not describe a network .it has too many layers"),
+    ({"hidden_size": -8}, "config.json does not describe a network"),
+    ({"num_attention_heads": 0}, "config.json does not describe a network"),
+])  # fmt: skip
 def test_a_config_of_a_huge_network_is_compared_with_the_weights_before_it_takes_memory(clip_folder, size, words):
     config = json.loads((clip_folder / "config.json").read_text())
     inner = {"text_config": config["text_config"] | size} if "text_config" in config else size

@@ -74,21 +74,17 @@ def test_a_text_that_is_the_papers_sentence_is_taken_as_it_is(wording):
 PARTS = ("background", "shaft", "wrist", "clasper")
 
 
-@pytest.mark.parametrize(
-    "facts, due",
-    [
-        (SiteFacts("porcine  nephrectomy", dataset="endovis2017", classes=PARTS),
-         "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, "
-         "Label: Shaft, Wrist, Clasper"),
-        (SiteFacts("hysterectomy", dataset="mine", task="segmentation", classes=("background", "uterus", "big_jaw")),
-         "Dataset: mine, Surgery: hysterectomy, Task: Scene Segmentation, Label: Uterus, Big Jaw"),
-        (SiteFacts("porcine", dataset="scared"), "Dataset: SCARED, Surgery: porcine, Task: Depth Estimation"),
-        (SiteFacts("porcine", dataset="endovis2018", task="depth", classes=PARTS),
-         "Dataset: EndoVis2018, Surgery: porcine, Task: Depth Estimation"),
-        (SiteFacts("x", dataset="d", task="reconstruction", classes=PARTS),
-         "Dataset: d, Surgery: x, Task: Reconstruction"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("facts, due", [
+    (SiteFacts("porcine  nephrectomy", dataset="endovis2017", classes=PARTS),
+     "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, "
+     "Label: Shaft, Wrist, Clasper"),
+    (SiteFacts("hysterectomy", dataset="mine", task="segmentation", classes=("background", "uterus", "big_jaw")),
+     "Dataset: mine, Surgery: hysterectomy, Task: Scene Segmentation, Label: Uterus, Big Jaw"),
+    (SiteFacts("porcine", dataset="scared"), "Dataset: SCARED, Surgery: porcine, Task: Depth Estimation"),
+    (SiteFacts("porcine", dataset="endovis2018", task="depth", classes=PARTS),
+     "Dataset: EndoVis2018, Surgery: porcine, Task: Depth Estimation"),
+    (SiteFacts("x", dataset="d", task="reconstruction", classes=PARTS), "Dataset: d, Surgery: x, Task: Reconstruction"),
+])  # fmt: skip
 def test_the_wording_of_the_task_names_data_set_surgery_task_and_labels(facts, due):
     assert task_text(facts) == due
 
@@ -179,14 +175,10 @@ def test_a_network_that_cannot_be_told_is_refused(network):
         SiteText()(network, SiteFacts(RENDERED))
 
 
-@pytest.mark.parametrize(
-    "settings, words",
-    [
-        ({"kind": "clipp"}, "encoder 'clipp' is unknown"),
-        ({"wording": "letters"}, "wording 'letters' is unknown"),
-        ({"seed": -1}, "seed is -1"),
-    ],
-)
+@pytest.mark.parametrize("settings, words", [
+    ({"kind": "clipp"}, "encoder 'clipp' is unknown"), ({"wording": "letters"}, "wording 'letters' is unknown"),
+    ({"seed": -1}, "seed is -1"),
+])  # fmt: skip
 def test_a_wrong_setting_is_refused_when_the_method_is_built(settings, words):
     with pytest.raises(ValueError, match=words):
         SiteText(**settings)

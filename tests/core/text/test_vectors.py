@@ -140,15 +140,12 @@ def test_known_texts_are_computed(sentence_folder, tmp_path, monkeypatch):
     assert read_vectors(own).texts == ("a", "b") and read_vectors(own).kind == "sentence"
 
 
-@pytest.mark.parametrize(
-    "words, sentence",
-    [
-        (["site a"], "name the file that gets the vectors, such as --file"),
-        (["site a", "--file", "OWN", "--encoder", "clip"], "--encoder clip needs --folder"),
-        (["site a", "", "--file", "OWN", "--encoder", "clip", "--folder", "CLIP"], "the site's text is ''"),
-        (["--file", "OWN"], "is not a file of text vectors"),
-    ],
-)
+@pytest.mark.parametrize("words, sentence", [
+    (["site a"], "name the file that gets the vectors, such as --file"),
+    (["site a", "--file", "OWN", "--encoder", "clip"], "--encoder clip needs --folder"),
+    (["site a", "", "--file", "OWN", "--encoder", "clip", "--folder", "CLIP"], "the site's text is ''"),
+    (["--file", "OWN"], "is not a file of text vectors"),
+])  # fmt: skip
 def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(words, sentence, clip_folder, tmp_path, capsys):
     own = tmp_path / "own.safetensors"
     names = {"OWN": str(own), "CLIP": str(clip_folder)}
