@@ -168,6 +168,7 @@ def _template_values(
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
         "seconds_apart": INTERVAL,
         "certainty": _certainty(folder / (other or name), facts),
+        "has_results_page": not whole and (folder.parent / "docs" / "results" / f"{other or name}.md").is_file(),
         "allowed": calibration.ALLOWED,
     }
 
