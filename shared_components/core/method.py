@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.core.exchange import (  # noqa: F401  methods import these names from here
     Aggregation,
     Aggregator,
@@ -225,6 +228,17 @@ class About:
     objective: str = "task loss"
     aggregator: str = ""
     secure_sums: str = ""  # "yes" or "no", a colon, and the reason
+
+
+def describe(name: str) -> About:
+    """Return the row of a method in ``methods/about.yaml``."""
+    return About(**_rows()[name])
+
+
+@functools.cache
+def _rows() -> dict[str, dict[str, str]]:
+    text = files("shared_components.methods").joinpath("about.yaml").read_text(encoding="utf-8")
+    return read_own_yaml(text)
 
 
 @dataclass(frozen=True)

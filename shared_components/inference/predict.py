@@ -43,7 +43,7 @@ class Streaming(nn.Module):
     """Runs a clip network frame by frame, with a memory of earlier frames.
 
     `stride` is the number of stream frames between two frames of a clip; `padding` replaces frames before the first,
-    see `clips.PADDINGS`. `objects` are tracked from their boxes in the first frame. Raises InferenceError unless the
+    see `samples.Padding`. `objects` are tracked from their boxes in the first frame. Raises InferenceError unless the
     network satisfies `Remembers`.
     """
 

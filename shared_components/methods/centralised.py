@@ -1,40 +1,33 @@
 """Centralised training on the pooled frames of all sites: an upper reference that real hospitals cannot have."""
 
-from shared_components.common.arguments import one_of
+from typing import Literal
+
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import FirstSite
-from shared_components.core.method import About, Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server
+from shared_components.core.method import Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server, describe
 from shared_components.core.partition import Role, everything
 
-BUDGETS = ("steps", "epochs")
+Budget = Literal["steps", "epochs"]
 
 
-def build(*, budget: str = "steps", swa: SwaSettings = None) -> Method:
+def build(*, budget: Budget = "steps", swa: SwaSettings = None) -> Method:
     """Return centralised training, for simulations only.
 
     The ``budget`` of optimizer steps is as in one site (``steps``), or in all sites together (``epochs``), so that
     every frame is seen as often as in a federation.
     """
-    one_of("centralised", "budget", budget, BUDGETS)
     method = Method(
         name="centralised",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FirstSite()),
         local=Local(update=_first_site_trains(budget)),
         requires=Requires(pooled=True),
-        about=About(
-            label="Centralised",
-            paper="reference",
-            idea="One model is trained on the pooled frames of all hospitals, which real hospitals cannot do.",
-            objective="task loss on all sites' frames",
-            aggregator="the first site's model",
-            secure_sums="no: frames are pooled, in simulations only",
-        ),
+        about=describe("centralised"),
     )
     return averaged(method, swa)
 
 
-def _first_site_trains(budget: str) -> LocalUpdate:
+def _first_site_trains(budget: Budget) -> LocalUpdate:
     def update(work: LocalWork) -> Losses:
         if work.context.site != 0:
             return {}

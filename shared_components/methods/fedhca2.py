@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, require_list
 from shared_components.core.aggregators.clustering import first_groups, groups_of
 from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
 from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weight_names
 from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
-from shared_components.core.method import About, Method, Requires, Server
+from shared_components.core.method import Method, Requires, Server, describe
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
+from shared_components.core.ranges import FromZero, Names, Share, ShareBelowOne, SomeNames
 from shared_components.networks.parts import inside, resolve, shared_paths
 
 ENCODER_LAYER = "encoder"  # the whole encoder is one layer; a decoder's layers are named by module path
@@ -25,14 +25,14 @@ ENCODER_LAYER = "encoder"  # the whole encoder is one layer; a decoder's layers 
 
 def build(
     *,
-    encoder: Sequence[str] = ("encoder",),
-    decoders: Sequence[str] = ("decoder",),
-    conflict: float = 0.4,
-    alpha: float = 0.1,
-    beta: float = 0.1,
-    hyper_rate: float = 0.01,
-    momentum: float = 0.9,
-    weight_decay: float = 1e-4,
+    encoder: SomeNames = ("encoder",),
+    decoders: Names = ("decoder",),
+    conflict: ShareBelowOne = 0.4,
+    alpha: Share = 0.1,
+    beta: Share = 0.1,
+    hyper_rate: FromZero = 0.01,
+    momentum: ShareBelowOne = 0.9,
+    weight_decay: FromZero = 1e-4,
 ) -> Method:
     """Return FedHCA2.
 
@@ -45,14 +45,6 @@ def build(
         hyper_rate, momentum, weight_decay: Settings of the optimizer of alpha and beta; with a hyper_rate of 0 both
             stay constant.
     """
-    for name, number in (("conflict", conflict), ("momentum", momentum)):
-        between("fedhca2", name, number, 0, 1, ends="[)")
-    for name, number in (("alpha", alpha), ("beta", beta)):
-        between("fedhca2", name, number, 0, 1)
-    for name, number in (("hyper_rate", hyper_rate), ("weight_decay", weight_decay)):
-        between("fedhca2", name, number, 0)
-    require_list(encoder, "fedhca2: encoder", "encoder")
-    require_list(decoders, "fedhca2: decoders", "decoder", least=0)
     return Method(
         name="fedhca2",
         partition=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
@@ -61,15 +53,7 @@ def build(
             trained=("alpha/", "beta/"),
         ),
         requires=Requires(multi_task=True),
-        about=About(
-            label="FedHCA2",
-            paper="Lu et al., CVPR 2024, arXiv 2311.13250",
-            idea="Hospitals with different tasks share changes that harm none; the server learns how much each gets.",
-            partition="encoder and decoders MIXED, classifiers LOCAL",
-            aggregator="learned weights: conflict-averse direction (encoder), cross-attention between changes "
-            "(decoders)",
-            secure_sums="no: the server compares sites' changes",
-        ),
+        about=describe("fedhca2"),
     )
 
 

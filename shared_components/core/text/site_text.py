@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -80,14 +80,15 @@ class Kind:
         return "site" not in self.takes
 
 
+EncoderKind = Literal["precomputed", "clip", "sentence", "random", "gaussian", "one_hot"]
 _NUMBERS = ("site", "sites", "width")
-KINDS = {
+KINDS: dict[str, Kind] = {
     "precomputed": Kind(read_vectors, ("file",)),
     "clip": Kind(open_clip, ("folder",), ("folder",)),
     "sentence": Kind(open_sentence, ("folder",)),
     **{n: Kind(partial(Numbered, n), (*_NUMBERS, "seed"), _NUMBERS) for n in ("random", "gaussian", "one_hot")},
 }
-DEFAULT = "precomputed"
+DEFAULT: EncoderKind = "precomputed"
 READERS = [name for name, kind in KINDS.items() if "folder" in kind.takes]  # kinds for any text, which can fill a file
 
 
@@ -129,7 +130,7 @@ def encode(
     return vector
 
 
-WORDINGS = ("sentence", "letter", "plain", "task")
+Wording = Literal["sentence", "letter", "plain", "task"]
 BEGINNING, TASK_BEGINNING = "This is the Local site", "Dataset: "
 SURGERIES = (
     "porcine nephrectomy",  # EndoVis 2017 and 2018: FedST's sites A and B
@@ -197,17 +198,12 @@ class SiteText:
 
     Wordings: ``sentence`` is FedST's sentence without the site's name; ``letter`` adds a letter for the index of the
     site, A for the first. ``plain`` is the site's text, ``task`` SurgFed's sentence, see `task_text`. A text that
-    already is one of these sentences is not changed. Raises ValueError for an unknown setting.
+    already is one of these sentences is not changed.
     """
 
-    kind: str = DEFAULT  # see `encode`
-    wording: str = "sentence"
+    kind: EncoderKind = DEFAULT  # see `encode`
+    wording: Wording = "sentence"
     seed: int = 0  # seed of ``random`` and ``gaussian``
-
-    def __post_init__(self) -> None:
-        one_of("site text", "encoder", self.kind, KINDS)
-        one_of("site text", "wording", self.wording, WORDINGS)
-        between("site text", "seed", self.seed, 0, whole=True)
 
     def __call__(self, network: nn.Module, facts: SiteFacts) -> str:
         """Set the indicator; return the encoder's kind and SHA-256; ValueError as `encode`, or without indicator."""
