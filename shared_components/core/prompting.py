@@ -63,8 +63,7 @@ def prompting_of(
         evaluation_prompts: Frames with a box in evaluation, which uses whole videos.
         evaluation_jitter: Largest random shift of a box's sides in evaluation.
 
-    Raises:
-        ValueError: The first frame of a clip has no targets.
+    Raises ValueError: the first frame of a clip has no targets.
     """
     if prompts == "none":
         return None

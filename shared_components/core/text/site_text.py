@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of
+from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.core.method import ConditionOnSite, SiteFacts
 from shared_components.core.text.pretrained import open_clip, open_sentence
 from shared_components.core.text.vectors import TextError, Vector, one_line, read_vectors
@@ -132,30 +133,11 @@ def encode(
 
 Wording = Literal["sentence", "letter", "plain", "task"]
 BEGINNING, TASK_BEGINNING = "This is the Local site", "Dataset: "
-SURGERIES = (
-    "porcine nephrectomy",  # EndoVis 2017 and 2018: FedST's sites A and B
-    "nephrectomy",
-    "robot-assisted radical prostatectomy",  # SAR-RARP50: site C
-    "prostatectomy",  # GraSP
-    "hysterectomy",  # site D
-    "lobectomy",  # site E, held out
-    "gastrectomy",  # Sisvse: the server
-    "cholecystectomy",
-    "laparoscopic colorectal surgery",  # EndoVis 2015
-)
+_TABLES = read_own_yaml(Path(__file__).with_name("surgeries.yaml").read_text(encoding="utf-8"))
+SURGERIES: tuple[str, ...] = tuple(_TABLES["surgeries"])
 LETTERS = "ABCDE"  # names of FedST's sites
 
-DATASETS = {  # name in papers, and surgery
-    "endovis2017": ("EndoVis2017", "porcine nephrectomy"),
-    "endovis2018": ("EndoVis2018", "porcine nephrectomy"),
-    "autolaparo": ("AutoLaparo", "hysterectomy"),
-    "scared": ("SCARED", "porcine cadaver abdomen"),
-    "stereomis": ("StereoMIS", "porcine in vivo"),
-    "sar_rarp50": ("SAR-RARP50", "robot-assisted radical prostatectomy"),
-    "grasp": ("GraSP", "prostatectomy"),
-    "sisvse": ("Sisvse", "gastrectomy"),
-    "endovis2015_rigid": ("EndoVis2015", "laparoscopic colorectal surgery"),
-}
+DATASETS: dict[str, list[str]] = _TABLES["datasets"]  # name in papers, and surgery
 INSTRUMENT = frozenset({"instrument", "shaft", "wrist", "clasper", "manipulator"})  # parts of an instrument
 
 
