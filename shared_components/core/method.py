@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
@@ -228,7 +228,7 @@ def _rows() -> dict[str, dict[str, str]]:
 class Method:
     """A federated method: a partition, a local objective and a server aggregator; the rest is optional."""
 
-    name: str  # file in ``shared_components/methods``
+    name: str = field(default="", kw_only=True)  # set by `load_method`: the file in ``shared_components/methods``
     partition: Rule  # roles of all slices; may refuse a network
     server: Server
     local: Local = Local()
@@ -243,4 +243,4 @@ def method_names() -> list[str]:
 
 def load_method(name: str, **arguments: Any) -> Method:
     """Build a method of ``shared_components/methods``; ValueError if the name or an argument does not exist."""
-    return build_by_name("methods", name, **arguments)
+    return replace(build_by_name("methods", name, **arguments), name=name)

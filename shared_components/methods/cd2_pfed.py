@@ -34,7 +34,6 @@ def build(*, personal_share: ShareBelowOne = 0.5, strength: FromZero = 1.0, ramp
     distillation after ``ramp_rounds``, in which it grows (`ramp`); 0 disables it.
     """
     return Method(
-        name="cd2_pfed",
         partition=channels(personal_share),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=CyclicDistillation(personal_share, strength, ramp_rounds)),

@@ -17,14 +17,13 @@ def build(*, budget: Budget = "steps", swa: SwaSettings = None) -> Method:
     every frame is seen as often as in a federation.
     """
     method = Method(
-        name="centralised",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FirstSite()),
         local=Local(update=_first_site_trains(budget)),
         requires=Requires(pooled=True),
         about=describe("centralised"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "centralised")
 
 
 def _first_site_trains(budget: Budget) -> LocalUpdate:

@@ -32,7 +32,6 @@ def build(*, strength: FromZero = 0.1) -> Method:
     ``strength`` is lambda, the weight of the distance to the shared model; 0 trains the personal model without it.
     """
     return Method(
-        name="ditto",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(update=TwoModels(NearReceived(strength)), deploy=personal_model),

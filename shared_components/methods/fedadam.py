@@ -25,7 +25,6 @@ def build(
         tau: Number added to the root of the second moment; larger values are less adaptive.
     """
     method = Method(
-        name="fedadam",
         partition=everything(Role.GLOBAL),
         server=Server(
             aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
@@ -33,4 +32,4 @@ def build(
         ),
         about=describe("fedadam"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedadam")

@@ -36,7 +36,6 @@ def build(
     """
     about = describe("fedas")
     return Method(
-        name="fedas",
         partition=head(personal),
         server=Server(aggregator=FisherMean(largest_weight)),
         local=Local(

@@ -13,10 +13,9 @@ def build(*, personal: Names = (), swa: SwaSettings = None) -> Method:
     ``personal`` parts or modules never leave the site, such as heads if the sites learn different tasks.
     """
     method = Method(
-        name="fedavg",
         partition=all_but(personal, what="fedavg: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),  # sum_k n_k / n w_k
         requires=Requires(multi_task=bool(personal)),
         about=describe("fedavg"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedavg")

@@ -19,7 +19,6 @@ def build(*, group: Literal["task", "kind"] = "task", personal: Names = ()) -> M
     modules never leave the site, such as heads if classes differ inside a group.
     """
     return Method(
-        name="fedavg_cluster",
         partition=all_but(personal, what="fedavg_cluster: personal", role=Role.MIXED),
         server=Server(aggregator=GroupMean(group)),
         requires=Requires(multi_task=True),

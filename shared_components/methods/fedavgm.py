@@ -10,9 +10,8 @@ from shared_components.core.ranges import AboveZero, ShareBelowOne
 def build(*, momentum: ShareBelowOne = 0.9, learning_rate: AboveZero = 1.0, swa: SwaSettings = None) -> Method:
     """Return FedAvgM: FedAvg whose server steps with momentum; 0 with a learning rate of 1 is FedAvg, bit by bit."""
     method = Method(
-        name="fedavgm",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=ServerMomentum(momentum, learning_rate), weighted_sum_only=True),
         about=describe("fedavgm"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedavgm")

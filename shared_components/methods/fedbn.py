@@ -28,7 +28,6 @@ def build(*, norms: Norms | None = None) -> Method:
     kinds.
     """
     return Method(
-        name="fedbn",
         partition=normalisation(norms),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         about=describe("fedbn"),

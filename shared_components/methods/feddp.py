@@ -47,7 +47,6 @@ def build(
     """
     two_stages = fine_tune_from is not None
     return Method(
-        name="feddp",
         partition=queries(Role.MIXED, Role.MIXED) if two_stages else queries(Role.LOCAL, Role.GLOBAL),
         server=Server(aggregator=TwoStages(weighting, fine_tune_from)),
         local=Local(objective=Disagreement(strength) if two_stages else task_objective),

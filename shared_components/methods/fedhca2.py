@@ -46,7 +46,6 @@ def build(
             stay constant.
     """
     return Method(
-        name="fedhca2",
         partition=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
         server=Server(
             aggregator=HyperWeights(conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay),

@@ -23,7 +23,6 @@ def build(
         decay: Decay of the history of changes per round; 0.99 as released.
     """
     return Method(
-        name="fedld",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=LayerwiseDecomposition(keep, decay)),
         local=Local(objective=Margin(margin, whole_batch=mode == "as_released")),

@@ -10,10 +10,9 @@ def build(*, swa: SwaSettings = None) -> Method:
     """Return FedMedian, the coordinate-wise median of sites' weights; ``swa`` as in `averaging.Averaging`."""
     aggregator = TrimmedMean()
     method = Method(
-        name="fedmedian",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
         about=describe("fedmedian"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedmedian")

@@ -9,7 +9,6 @@ from shared_components.core.rules import HEAD, modules
 def build(*, personal: SomeNames = HEAD) -> Method:
     """Return FedPer: the ``personal`` last layers stay at each site, the rest is averaged; both train together."""
     return Method(
-        name="fedper",
         partition=modules(personal, what="fedper: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         about=describe("fedper"),

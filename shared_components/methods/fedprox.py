@@ -28,7 +28,6 @@ def build(*, mu: FromZero = 0.01, mode: Mode = "corrected", personal: Names = ()
     SurgFed's released baseline. ``personal`` parts or modules never leave the site, such as heads of different tasks.
     """
     return Method(
-        name="fedprox",
         partition=all_but(personal, what="fedprox: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=Proximal(mu, inert=mode == "as_released")),

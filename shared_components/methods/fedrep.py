@@ -18,7 +18,6 @@ def build(*, personal: SomeNames = HEAD, head_share: ShareBetween = 0.5) -> Meth
     epochs. A round with a single step trains both together, as FedPer does.
     """
     return Method(
-        name="fedrep",
         partition=modules(personal, what="fedrep: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=TwoPhases(head_share)),

@@ -31,10 +31,9 @@ def build(
             tensors with "weight" in their name, including normalisation layers.
     """
     method = Method(
-        name="fedsam",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(gradients=SharpnessAware(rho, adaptive, eta, scaling)),
         about=replace(describe("fedsam"), label="FedASAM" if adaptive else "FedSAM"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedsam")

@@ -40,7 +40,6 @@ def build(
         prototype_images: Number of training frames per round from which a site computes its class prototypes.
     """
     return Method(
-        name="fedseg",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WithPrototypes()),
         local=Local(

@@ -54,7 +54,6 @@ def build(
         "fine_tuning": FineTuning(batches, rate),
     }
     return Method(
-        name="fedst",
         partition=representation(personal, selection=personal_selection, what="fedst: personal"),  # Eq. (5)
         server=Server(
             aggregator=WeightedMean(),  # Eq. (6)

@@ -15,10 +15,9 @@ def build(*, faults: CountFromZero = 0, neighbours: Neighbours = "n-f-2", swa: S
     """
     aggregator = Krum(faults, neighbours=neighbours)
     method = Method(
-        name="krum",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
         about=describe("krum"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "krum")

@@ -22,7 +22,6 @@ def build(
         threshold: Number added to the cosines of ``soft``; larger values make the weights more equal.
     """
     return Method(
-        name="mat_fl",
         partition=modules(shared, what="mat_fl: shared", inside=Role.MIXED, outside=Role.LOCAL),
         server=Server(aggregator=Clustering(clusters, soft, threshold)),
         requires=Requires(multi_task=True),

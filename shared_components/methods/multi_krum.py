@@ -29,10 +29,9 @@ def build(
         raise ValueError(f"multi_krum: keep is {keep!r}; {WHOLE}")
     aggregator = Krum(faults, keep, neighbours)
     method = Method(
-        name="multi_krum",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
         about=describe("multi_krum"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "multi_krum")

@@ -9,8 +9,5 @@ from shared_components.core.ranges import AboveZero
 def build(*, times: AboveZero | None = 1.0) -> Method:
     """Return FedAvg with clipped norms of updates, at ``times`` the round's median update norm; None: no bound."""
     return Method(
-        name="norm_bound",
-        partition=everything(Role.GLOBAL),
-        server=Server(aggregator=BoundedMean(times)),
-        about=describe("norm_bound"),
+        partition=everything(Role.GLOBAL), server=Server(aggregator=BoundedMean(times)), about=describe("norm_bound")
     )

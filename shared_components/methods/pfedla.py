@@ -23,7 +23,6 @@ def build(*, mode: Mode = "corrected", hypernetwork_rate: FromZero = 5e-3, seed:
     for the hypernetworks' initial weights.
     """
     return Method(
-        name="pfedla",
         partition=by_layer,
         server=Server(
             aggregator=LayerMixtures(hypernetwork_rate, released=mode == "as_released", seed=seed),

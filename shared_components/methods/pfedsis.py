@@ -68,7 +68,6 @@ def build(
         raise ValueError("pfedsis: ape needs a personal decoder for its appearance head; add 'decoder' to 'personal'")
     released, own = mode == "as_released", Role.MIXED if ape else Role.LOCAL
     return Method(
-        name="pfedsis",
         partition=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
         server=Server(
             aggregator=PersonalisedAggregator(

@@ -31,13 +31,12 @@ def build(
         loss_images: Number of training frames in F_k, the loss of the received model; None: all frames.
     """
     method = Method(
-        name="qfedavg",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released")),
         local=Local(measure=received_loss, measure_images=loss_images, extras={"loss": scalar}),
         about=describe("qfedavg"),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "qfedavg")
 
 
 @torch.no_grad()

@@ -62,7 +62,6 @@ def build(
     of_lha = SiteText(text_encoder if lha_encoder == "same" else lha_encoder, text_wording, seed)
     about = describe("surgfed")
     return Method(
-        name="surgfed",
         partition=modules(
             AGGREGATED[aggregated],
             what="surgfed: aggregated",

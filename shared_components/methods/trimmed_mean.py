@@ -10,7 +10,6 @@ def build(*, trim: CountFromZero = 1) -> Method:
     """Return the trimmed mean: for each weight, the sites' mean without ``trim`` values at each end."""
     aggregator = TrimmedMean(trim)
     return Method(
-        name="trimmed_mean",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
