@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.core.exchange import (  # noqa: F401  methods import these names from here
     Aggregation,
     Aggregator,
@@ -150,40 +147,57 @@ def task_term(network: nn.Module, batch: Batch, context: Context, role: Role | N
 class Local:
     """Site side of a method. The functions' signatures are declared above.
 
-    ``gradients`` is called in every step with ``backward``, which sets ``.grad`` of all parameters and returns the loss
-    terms; None calls it once. ``condition_on_site`` sets untrained inputs of the network after weights are loaded, and
-    may change only LOCAL pieces. It returns the name of the inputs' encoder, which must be the same at all sites unless
-    it is empty.
+    Attributes:
+        objective: Objective of local training; the task's loss by default.
+        update: Replacement for the plain loop of local iterations.
+        gradients: Called in every step with ``backward``, which sets ``.grad`` of all parameters and returns the loss
+            terms. None calls it once.
+        measure: Computes the extras after the local iterations.
+        measure_images: Number of unaugmented training frames for ``measure`` per round; None: each frame once.
+        extras: Declarations of the groups that ``measure`` returns, checked by site and server.
+        items: Functions that compute profile items from the facts about the site, by name.
+        condition_on_site: Sets untrained inputs of the network after weights are loaded; may change only LOCAL pieces.
+            Returns the name of the inputs' encoder, which must be the same at all sites unless it is empty.
+        rates: Returns a factor of the job's learning rates in a round (from 0) in place of the schedule, or None.
+        deploy: Returns the state to validate and save, given the network's state and the memory; None: the network's.
     """
 
     objective: Objective = task_objective
-    update: LocalUpdate | None = None  # replacement for the plain loop of local iterations
+    update: LocalUpdate | None = None
     gradients: Gradients | None = None
-    measure: Measure | None = None  # computes the extras after the local iterations
-    measure_images: int | None = 0  # unaugmented training frames for ``measure`` per round; None: each frame once
-    extras: Mapping[str, Extra] = field(default_factory=dict)  # groups of ``measure``, checked by site and server
-    items: Mapping[str, DescribeSite] = field(default_factory=dict)  # functions that compute profile items, by name
+    measure: Measure | None = None
+    measure_images: int | None = 0
+    extras: Mapping[str, Extra] = field(default_factory=dict)
+    items: Mapping[str, DescribeSite] = field(default_factory=dict)
     condition_on_site: ConditionOnSite | None = None
-    rates: Callable[[int], float | None] = lambda round: None  # factor of the rates in place of the schedule, or None
-    deploy: Deploy | None = None  # (network's state, memory) -> state to validate and save; None: the network's
+    rates: Callable[[int], float | None] = lambda round: None
+    deploy: Deploy | None = None
 
 
 @dataclass(frozen=True)
 class Server:
     """Server side of a method. The functions' signatures are declared above.
 
-    ``update`` trains at the server after every aggregation. It returns the changed aggregation and losses for the
-    record, may change GLOBAL pieces, and keeps optimizers and memory like a site. With ``weighted_sum_only``, the
-    aggregator needs only the sum of GLOBAL pieces weighted by samples and the sum of samples, so that secure sums work.
+    Attributes:
+        aggregator: Aggregator of the updates of a round.
+        update: Trains at the server after every aggregation; returns the changed aggregation and losses for the record.
+            It may change GLOBAL pieces, and keeps optimizers and memory like a site.
+        check: Called at enrolment with a batch of the server's data; raises ValueError if ``update`` would fail later.
+        finish: Changes the models before the final delivery, given the aggregator's state.
+        held_out_model: Combines models of consenting sites with the same task into a model for held-out sites. None:
+            the mean weighted by samples.
+        weighted_sum_only: Whether the aggregator needs only the sum of GLOBAL pieces weighted by samples and the sum of
+            samples, so that secure sums work.
+        trained: Prefixes of names in the aggregator's state that are the aggregator's own weights.
     """
 
     aggregator: Aggregator
     update: ServerUpdate | None = None
-    check: ServerCheck | None = None  # called at enrolment; raises ValueError if ``update`` would fail later
-    finish: Finish | None = None  # changes the models before the final delivery, given the aggregator's state
-    held_out_model: HeldOutModel | None = None  # of consenting sites with one task; None: mean weighted by samples
+    check: ServerCheck | None = None
+    finish: Finish | None = None
+    held_out_model: HeldOutModel | None = None
     weighted_sum_only: bool = False
-    trained: tuple[str, ...] = ()  # prefixes of names in the aggregator's state that are its own weights
+    trained: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -211,17 +225,6 @@ class About:
     objective: str = "task loss"
     aggregator: str = ""
     secure_sums: str = ""  # "yes" or "no", a colon, and the reason
-
-
-def describe(name: str) -> About:
-    """Return the row of a method in ``methods/about.yaml``."""
-    return About(**_rows()[name])
-
-
-@functools.cache
-def _rows() -> dict[str, dict[str, str]]:
-    text = files("shared_components.methods").joinpath("about.yaml").read_text(encoding="utf-8")
-    return read_own_yaml(text)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import json
 import math
 import pkgutil
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Annotated, Any, Protocol, get_type_hints
 
 import numpy as np
@@ -17,7 +16,6 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from shared_components.common.drawing.sheets import Sheet
-from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.common.schema import check_values
 from shared_components.core.card import Card, Metric
 from shared_components.core.prompting import Prompting
@@ -112,12 +110,6 @@ def build_by_name(folder: str, name: str, **arguments: Any) -> Any:
         return build(**arguments)
     except TypeError as error:
         raise ValueError(f"{what} {name!r}: {error}") from error
-
-
-def definitions_of(kind: str) -> dict[str, str]:
-    """Return the definitions of a kind's metrics in ``tasks/definitions.yaml``."""
-    text = files("shared_components.tasks").joinpath("definitions.yaml").read_text(encoding="utf-8")
-    return read_own_yaml(text)[kind]
 
 
 def task_kinds() -> list[str]:

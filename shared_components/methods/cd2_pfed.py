@@ -9,17 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    Batch,
-    Context,
-    Local,
-    Method,
-    Requires,
-    Server,
-    Term,
-    describe,
-    task_objective,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
 from shared_components.core.ranges import Count, FromZero, ShareBelowOne
 from shared_components.networks.parts import inside, resolve
@@ -38,7 +28,15 @@ def build(*, personal_share: ShareBelowOne = 0.5, strength: FromZero = 1.0, ramp
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=CyclicDistillation(personal_share, strength, ramp_rounds)),
         requires=Requires(kinds=("segmentation",)),
-        about=describe("cd2_pfed"),
+        about=About(
+            label="CD2-pFed",
+            paper="Shen et al., CVPR 2022, arXiv 2204.03880",
+            idea="Half of each layer's channels stay at the hospital, and both halves distil each other in training.",
+            partition="last half of each layer's output channels LOCAL, rest and classifiers GLOBAL",
+            objective="segmentation loss; mutual distillation of LOCAL and GLOBAL channels",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
 
 

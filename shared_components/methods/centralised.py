@@ -4,7 +4,7 @@ from typing import Literal
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import FirstSite
-from shared_components.core.method import Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server, describe
+from shared_components.core.method import About, Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 Budget = Literal["steps", "epochs"]
@@ -21,7 +21,14 @@ def build(*, budget: Budget = "steps", swa: SwaSettings = None) -> Method:
         server=Server(aggregator=FirstSite()),
         local=Local(update=_first_site_trains(budget)),
         requires=Requires(pooled=True),
-        about=describe("centralised"),
+        about=About(
+            label="Centralised",
+            paper="reference",
+            idea="One model is trained on the pooled frames of all hospitals, which real hospitals cannot do.",
+            objective="task loss on all sites' frames",
+            aggregator="the first site's model",
+            secure_sums="no: frames are pooled, in simulations only",
+        ),
     )
     return averaged(method, swa, "centralised")
 

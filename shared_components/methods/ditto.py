@@ -7,17 +7,7 @@ from torch import nn
 
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.exchange import State
-from shared_components.core.method import (
-    Context,
-    Local,
-    LocalWork,
-    Losses,
-    Method,
-    Server,
-    Term,
-    describe,
-    task_objective,
-)
+from shared_components.core.method import About, Context, Local, LocalWork, Losses, Method, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
 from shared_components.core.partition import Role, below, everything, paste, prefixed
 from shared_components.core.ranges import FromZero
@@ -35,7 +25,15 @@ def build(*, strength: FromZero = 0.1) -> Method:
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(update=TwoModels(NearReceived(strength)), deploy=personal_model),
-        about=describe("ditto"),
+        about=About(
+            label="Ditto",
+            paper="Li et al., ICML 2021, arXiv 2012.04221",
+            idea="Each hospital also trains a personal model, which stays close to the shared averaged model.",
+            partition="all GLOBAL; a second model never leaves the site",
+            objective="task loss; second model: + lambda/2 squared distance to the received weights",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
 
 

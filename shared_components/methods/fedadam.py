@@ -2,7 +2,7 @@
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerAdam
-from shared_components.core.method import Method, Server, describe
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import AboveZero, Mode, ShareBelowOne
 
@@ -30,6 +30,12 @@ def build(
             aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
             weighted_sum_only=True,
         ),
-        about=describe("fedadam"),
+        about=About(
+            label="FedAdam",
+            paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
+            idea="Hospitals train one model, and the server uses their mean change as a gradient for Adam.",
+            aggregator="sample-weighted mean, then an Adam step",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
     return averaged(method, swa, "fedadam")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shared_components.core.aggregators.site_weights import GROUP, FisherMean, fisher_trace
 from shared_components.core.exchange import scalar
 from shared_components.core.losses import IGNORED, shrink_label
-from shared_components.core.method import Batch, Context, Local, LocalWork, Losses, Method, Requires, Server, describe
+from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.optimizers import SGD
 from shared_components.core.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
 from shared_components.core.ranges import FromZero, ShareAboveZero, SomeNames
@@ -34,7 +34,17 @@ def build(
 
     ``alignment_rate`` is for the alignment by plain SGD; 0 disables it. ``largest_weight`` caps a site's weight.
     """
-    about = describe("fedas")
+    about = About(
+        label="FedAS",
+        paper="Yang et al., CVPR 2024",
+        idea="Hospitals keep the last decoder and align shared weights with it; more informative sites count more.",
+        partition="last decoder and classifiers LOCAL, rest GLOBAL",
+        objective="segmentation loss, after aligning the received base with the site's last base",
+        aggregator="mean weighted by Fisher information",
+        secure_sums="no: the server uses each site's Fisher information"
+        if largest_weight == 1
+        else "no: a cap on the weights needs each site's Fisher information",
+    )
     return Method(
         partition=head(personal),
         server=Server(aggregator=FisherMean(largest_weight)),

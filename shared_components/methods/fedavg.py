@@ -2,7 +2,7 @@
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Requires, Server, describe
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.ranges import Names
 from shared_components.core.rules import all_but
 
@@ -16,6 +16,12 @@ def build(*, personal: Names = (), swa: SwaSettings = None) -> Method:
         partition=all_but(personal, what="fedavg: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),  # sum_k n_k / n w_k
         requires=Requires(multi_task=bool(personal)),
-        about=describe("fedavg"),
+        about=About(
+            label="FedAvg",
+            paper="McMahan et al., AISTATS 2017",
+            idea="Hospitals train one model, and the server averages it, weighted by the number of frames.",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
     return averaged(method, swa, "fedavg")

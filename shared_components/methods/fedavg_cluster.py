@@ -6,7 +6,7 @@ The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et a
 from typing import Literal
 
 from shared_components.core.aggregators.clustering import GroupMean
-from shared_components.core.method import Method, Requires, Server, describe
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
 from shared_components.core.ranges import Names
 from shared_components.core.rules import all_but
@@ -22,5 +22,12 @@ def build(*, group: Literal["task", "kind"] = "task", personal: Names = ()) -> M
         partition=all_but(personal, what="fedavg_cluster: personal", role=Role.MIXED),
         server=Server(aggregator=GroupMean(group)),
         requires=Requires(multi_task=True),
-        about=describe("fedavg_cluster"),
+        about=About(
+            label="FedAvg+Cluster",
+            paper="McMahan et al., AISTATS 2017, per task",
+            idea="Hospitals with the same task share one averaged model.",
+            partition="all MIXED",
+            aggregator="sample-weighted mean, per task",
+            secure_sums="no: sums of one or two sites hide nothing",
+        ),
     )

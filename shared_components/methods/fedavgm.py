@@ -2,7 +2,7 @@
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerMomentum
-from shared_components.core.method import Method, Server, describe
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import AboveZero, ShareBelowOne
 
@@ -12,6 +12,12 @@ def build(*, momentum: ShareBelowOne = 0.9, learning_rate: AboveZero = 1.0, swa:
     method = Method(
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=ServerMomentum(momentum, learning_rate), weighted_sum_only=True),
-        about=describe("fedavgm"),
+        about=About(
+            label="FedAvgM",
+            paper="Hsu et al., arXiv 1909.06335",
+            idea="Hospitals train one model, and the server adds momentum from earlier rounds to their mean change.",
+            aggregator="sample-weighted mean, then a momentum step",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
     return averaged(method, swa, "fedavgm")

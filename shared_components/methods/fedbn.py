@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Server, describe
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
 
 NORMS: dict[str, type[nn.Module]] = {
@@ -30,7 +30,14 @@ def build(*, norms: Norms | None = None) -> Method:
     return Method(
         partition=normalisation(norms),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
-        about=describe("fedbn"),
+        about=About(
+            label="FedBN (FedLN)",
+            paper="Li et al., ICLR 2021, arXiv 2102.07623",
+            idea="Hospitals share one model, but each keeps its own normalisation layers, which fit its images.",
+            partition="normalisation layers LOCAL, rest GLOBAL",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
 
 

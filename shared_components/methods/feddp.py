@@ -16,17 +16,7 @@ from torch import Tensor, nn
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces, weighted_sum
 from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.core.losses import IGNORED, labelled_mean
-from shared_components.core.method import (
-    Batch,
-    Context,
-    Local,
-    Method,
-    Requires,
-    Server,
-    Term,
-    describe,
-    task_objective,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
 from shared_components.core.ranges import Count, FromZero
 from shared_components.networks.parts import fixed_tensors
@@ -51,7 +41,15 @@ def build(
         server=Server(aggregator=TwoStages(weighting, fine_tune_from)),
         local=Local(objective=Disagreement(strength) if two_stages else task_objective),
         requires=Requires(kinds=("segmentation",) if two_stages else None, min_rounds=(fine_tune_from or 0) + 1),
-        about=describe("feddp"),
+        about=About(
+            label="FedDP",
+            paper="Wang et al., IEEE TMI 2023",
+            idea="Each hospital keeps the queries of the encoder's attention, and the other weights are averaged.",
+            partition="encoder queries LOCAL, rest GLOBAL (all MIXED with stage 2)",
+            objective="task loss; stage 2: + cross-entropy where sites' models disagree",
+            aggregator="unweighted mean",
+            secure_sums="no: the mean is unweighted, and stage 2 sends whole models to all sites",
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from shared_components.core.aggregators.clustering import first_groups, groups_o
 from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
 from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weight_names
 from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
-from shared_components.core.method import Method, Requires, Server, describe
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.core.ranges import FromZero, Names, Share, ShareBelowOne, SomeNames
 from shared_components.networks.parts import inside, resolve, shared_paths
@@ -52,7 +52,15 @@ def build(
             trained=("alpha/", "beta/"),
         ),
         requires=Requires(multi_task=True),
-        about=describe("fedhca2"),
+        about=About(
+            label="FedHCA2",
+            paper="Lu et al., CVPR 2024, arXiv 2311.13250",
+            idea="Hospitals with different tasks share changes that harm none; the server learns how much each gets.",
+            partition="encoder and decoders MIXED, classifiers LOCAL",
+            aggregator="learned weights: conflict-averse direction (encoder), cross-attention between changes "
+            "(decoders)",
+            secure_sums="no: the server compares sites' changes",
+        ),
     )
 
 

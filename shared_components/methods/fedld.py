@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.core.aggregators.conflict import LayerwiseDecomposition
-from shared_components.core.method import Batch, Context, Local, Method, Requires, Server, Term, describe
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import FromZero, Mode, Share, ShareAboveZero
 
@@ -27,7 +27,14 @@ def build(
         server=Server(aggregator=LayerwiseDecomposition(keep, decay)),
         local=Local(objective=Margin(margin, whole_batch=mode == "as_released")),
         requires=Requires(kinds=("segmentation",)),
-        about=describe("fedld"),
+        about=About(
+            label="FedLD",
+            paper="Zeng et al., MICCAI 2024",
+            idea="The loss penalises overconfidence, and the server keeps the principal directions of the changes.",
+            objective="segmentation loss + log(1 + squared norm of the probabilities)",
+            aggregator="sites' changes rebuilt from principal directions, per tensor",
+            secure_sums="no: the decomposition needs each site's change",
+        ),
     )
 
 

@@ -5,17 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    Batch,
-    Context,
-    Local,
-    Method,
-    Requires,
-    Server,
-    Term,
-    describe,
-    task_objective,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
 from shared_components.core.ranges import FromZero, Mode, Names
 from shared_components.core.rules import all_but
@@ -32,7 +22,14 @@ def build(*, mu: FromZero = 0.01, mode: Mode = "corrected", personal: Names = ()
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=Proximal(mu, inert=mode == "as_released")),
         requires=Requires(multi_task=bool(personal)),
-        about=describe("fedprox"),
+        about=About(
+            label="FedProx",
+            paper="Li et al., MLSys 2020, arXiv 1812.06127",
+            idea="As FedAvg, but each hospital's model stays close to the received model during training.",
+            objective="task loss + mu/2 squared distance to the received weights",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
 
 

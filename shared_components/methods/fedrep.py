@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Batch, Context, Local, Method, Requires, Server, Term, describe, task_term
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Role
 from shared_components.core.ranges import ShareBetween, SomeNames
 from shared_components.core.rules import HEAD, modules
@@ -22,7 +22,15 @@ def build(*, personal: SomeNames = HEAD, head_share: ShareBetween = 0.5) -> Meth
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=TwoPhases(head_share)),
         requires=Requires(multi_task=True),
-        about=describe("fedrep"),
+        about=About(
+            label="FedRep",
+            paper="Collins et al., ICML 2021, arXiv 2102.07078",
+            idea="Each round trains the last decoder, which stays at the hospital, and then the shared weights.",
+            partition="last decoder and classifiers LOCAL, rest GLOBAL",
+            objective="task loss; first steps train LOCAL, later steps GLOBAL",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
 
 

@@ -1,12 +1,11 @@
 """FedSAM and FedASAM with stochastic weight averaging: Caldarola et al., Improving Generalization in Federated
 Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
-from dataclasses import replace
 from typing import Literal
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Local, Method, Server, describe
+from shared_components.core.method import About, Local, Method, Server
 from shared_components.core.objectives import SharpnessAware
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import FromZero
@@ -34,6 +33,13 @@ def build(
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(gradients=SharpnessAware(rho, adaptive, eta, scaling)),
-        about=replace(describe("fedsam"), label="FedASAM" if adaptive else "FedSAM"),
+        about=About(
+            label="FedASAM" if adaptive else "FedSAM",
+            paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
+            idea="Hospitals search for flat minima, which often generalise better, and the server averages the models.",
+            objective="task loss; gradients at the worst nearby point (two passes per step)",
+            aggregator="sample-weighted mean; optionally averaged over the last rounds (SWA)",
+            secure_sums="yes: the server needs only the weighted sum",
+        ),
     )
     return averaged(method, swa, "fedsam")

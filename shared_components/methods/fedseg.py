@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shared_components.core.aggregators.mean import WeightedMean, in_site_order
 from shared_components.core.exchange import Aggregation, Extra, Models, State, StatelessStart, Update
 from shared_components.core.losses import IGNORED, shrink_label
-from shared_components.core.method import Batch, Context, Extras, Local, Method, Requires, Server, Term, describe
+from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Requires, Server, Term
 from shared_components.core.objectives import as_received
 from shared_components.core.partition import Partition, Pieces, Role, everything
 from shared_components.core.ranges import AboveZero, Count, FromZero
@@ -49,7 +49,15 @@ def build(
             extras={PROTOTYPES: Extra(check_prototypes, shapes_of_prototypes)},
         ),
         requires=Requires(kinds=("segmentation",), network=TwoPaths),
-        about=describe("fedseg"),
+        about=About(
+            label="FedSeg",
+            paper="Miao et al., CVPR 2023",
+            idea="For hospitals with different labels: missing classes may be background; class prototypes are shared.",
+            objective="cross-entropy whose background includes absent classes; contrast of pixels with all sites' "
+            "prototypes",
+            aggregator="sample-weighted mean; all prototypes sent to all sites",
+            secure_sums="no: the server needs each site's prototypes",
+        ),
     )
 
 

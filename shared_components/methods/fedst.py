@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Local, Method, Requires, Server, ServerUpdate, describe
+from shared_components.core.method import About, Local, Method, Requires, Server, ServerUpdate
 from shared_components.core.ranges import AboveZero, Count, CountFromZero, FromZero, Names, Share, ShareBelowOne
 from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
@@ -63,5 +63,13 @@ def build(
         ),
         local=Local(condition_on_site=if_it_has_an_indicator(SiteText(text_encoder, text_wording, seed))),
         requires=Requires(kinds=("segmentation",), network=None if synthetic == "none" else Encodes),
-        about=describe("fedst"),
+        about=About(
+            label="FedST",
+            paper="Fang et al., IEEE TMI 2026",
+            idea="Hospitals keep weights for their images and text; the server also trains on synthetic frames.",
+            partition="encoder queries, channel selection and text vector LOCAL, rest GLOBAL",
+            objective="cross-entropy and Dice",
+            aggregator="sample-weighted mean, then SERQ: training at the server on synthetic frames",
+            secure_sums="yes: the server needs only the weighted sum, also for SERQ",
+        ),
     )

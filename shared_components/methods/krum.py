@@ -2,7 +2,7 @@
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import Krum, Neighbours
-from shared_components.core.method import Method, Requires, Server, describe
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import CountFromZero
 
@@ -18,6 +18,12 @@ def build(*, faults: CountFromZero = 0, neighbours: Neighbours = "n-f-2", swa: S
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
-        about=describe("krum"),
+        about=About(
+            label="Krum",
+            paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
+            idea="The server keeps the model that is closest to its neighbours, so that faulty hospitals are left out.",
+            aggregator="model of the site nearest to its neighbours",
+            secure_sums="no: the server compares sites' weights",
+        ),
     )
     return averaged(method, swa, "krum")

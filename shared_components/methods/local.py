@@ -1,7 +1,7 @@
 """Local training: every site trains on its own; a federation should not be worse than this baseline."""
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Requires, Server, describe
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -11,5 +11,12 @@ def build() -> Method:
         partition=everything(Role.LOCAL),
         server=Server(aggregator=WeightedMean()),
         requires=Requires(multi_task=True),
-        about=describe("local"),
+        about=About(
+            label="Local only",
+            paper="reference",
+            idea="Each hospital trains without exchange: the baseline that a federation should beat.",
+            partition="all LOCAL",
+            aggregator="none",
+            secure_sums="no: no weights are sent",
+        ),
     )

@@ -4,7 +4,7 @@ Sites with different tasks share an encoder if their encoders change similarly (
 """
 
 from shared_components.core.aggregators.clustering import Clustering
-from shared_components.core.method import Method, Requires, Server, describe
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
 from shared_components.core.ranges import Count, FromZero, SomeNames
 from shared_components.core.rules import modules
@@ -25,5 +25,12 @@ def build(
         partition=modules(shared, what="mat_fl: shared", inside=Role.MIXED, outside=Role.LOCAL),
         server=Server(aggregator=Clustering(clusters, soft, threshold)),
         requires=Requires(multi_task=True),
-        about=describe("mat_fl"),
+        about=About(
+            label="MaT-FL",
+            paper="Cai et al., CVPR Workshops 2023",
+            idea="Hospitals keep their decoders and share encoders with hospitals whose encoders change similarly.",
+            partition="encoder MIXED, decoders and classifiers LOCAL",
+            aggregator="mean inside clusters of similar changes, per round",
+            secure_sums="no: the server compares sites' changes",
+        ),
     )

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import Krum, Neighbours
-from shared_components.core.method import Method, Requires, Server, describe
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import CountFromZero
 
@@ -32,6 +32,12 @@ def build(
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
-        about=describe("multi_krum"),
+        about=About(
+            label="Multi-Krum",
+            paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
+            idea="The server averages the models closest to their neighbours, so that faulty hospitals are left out.",
+            aggregator="unweighted mean of the sites nearest to their neighbours",
+            secure_sums="no: the server compares sites' weights",
+        ),
     )
     return averaged(method, swa, "multi_krum")

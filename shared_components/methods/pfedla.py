@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.core.aggregators import hypernetwork as hn
-from shared_components.core.method import Aggregation, Method, Models, Profile, Server, State, Update, describe
+from shared_components.core.method import About, Aggregation, Method, Models, Profile, Server, State, Update
 from shared_components.core.partition import Partition, Role, Slice, TensorRule
 from shared_components.core.ranges import FromZero, Mode
 from shared_components.networks.parts import inside, parts_of, resolve
@@ -28,7 +28,14 @@ def build(*, mode: Mode = "corrected", hypernetwork_rate: FromZero = 5e-3, seed:
             aggregator=LayerMixtures(hypernetwork_rate, released=mode == "as_released", seed=seed),
             trained=("hypernetwork/",),
         ),
-        about=describe("pfedla"),
+        about=About(
+            label="pFedLA",
+            paper="Ma et al., CVPR 2022, arXiv 2205.03993",
+            idea="For each hospital, a hypernetwork at the server mixes the hospitals' models layer by layer.",
+            partition="all MIXED, in layers",
+            aggregator="one hypernetwork per site mixes every layer",
+            secure_sums="no: the hypernetworks need each site's layers",
+        ),
     )
 
 

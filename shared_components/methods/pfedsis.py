@@ -18,7 +18,7 @@ from shared_components.core.aggregators.mean import in_site_order, mean_pieces
 from shared_components.core.aggregators.site_weights import Scale, similarity_mean
 from shared_components.core.exchange import Aggregation, Extras, Models, Profile, State, Update
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
-from shared_components.core.method import Context, GraphCut, Local, Method, Requires, Server, Term, describe, task_term
+from shared_components.core.method import About, Context, GraphCut, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
 from shared_components.core.ranges import AboveZero, Count, FromZero, Mode, ShareAboveZero
 from shared_components.core.task import Batch
@@ -82,7 +82,15 @@ def build(
             extras={"sensitivity": exchange.Extra(_check_sensitivity, exchange.shapes_of_shared)} if sge else {},
         ),
         requires=Requires(kinds=("segmentation",), network=TwoPaths, items=frozenset({"style"} if sge else ())),
-        about=describe("pfedsis"),
+        about=About(
+            label="PFedSIS",
+            paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
+            idea="Each hospital gets its own mixture of attention weights and of one decoder; the rest is shared.",
+            partition="half of the q, k, v rows, one of two decoders and its heads MIXED, rest GLOBAL",
+            objective="segmentation loss; appearance regulation (MIXED); cross-style consistency (GLOBAL)",
+            aggregator="MIXED: one hypernetwork per site; GLOBAL: softmax of sensitivities",
+            secure_sums="no: the hypernetworks need each site's MIXED weights",
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.site_weights import FairMean
 from shared_components.core.exchange import scalar
-from shared_components.core.method import Batch, Context, Extras, Local, Method, Server, describe
+from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
 from shared_components.core.objectives import as_received
 from shared_components.core.partition import Partition, Role, everything
 from shared_components.core.ranges import AboveZero, Count, FromZero, Mode
@@ -34,7 +34,13 @@ def build(
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released")),
         local=Local(measure=received_loss, measure_images=loss_images, extras={"loss": scalar}),
-        about=describe("qfedavg"),
+        about=About(
+            label="q-FedAvg",
+            paper="Li et al., ICLR 2020, arXiv 1905.10497",
+            idea="As FedAvg, but hospitals with a higher loss count more, so that scores become more even.",
+            aggregator="mean of changes weighted by loss^q, step reduced by norms",
+            secure_sums="no: the server uses each site's Delta_k and h_k",
+        ),
     )
     return averaged(method, swa, "qfedavg")
 

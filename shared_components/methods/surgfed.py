@@ -4,12 +4,11 @@ Layers that select channels from a site's text (LCS, Eq. (2)) stay at the site. 
 sites' changes, layer by layer (LHA, Eqs. (3) to (8), core/aggregators/language_guided.py).
 """
 
-from dataclasses import replace
 from typing import Literal
 
 from shared_components.core.aggregators.language_guided import ITEM, Attention, LanguageGuided, Texts
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Aggregator, Local, Method, Requires, Server, describe
+from shared_components.core.method import About, Aggregator, Local, Method, Requires, Server
 from shared_components.core.partition import Role
 from shared_components.core.ranges import FromZero, Mode, Seed, Share
 from shared_components.core.rules import modules
@@ -60,7 +59,6 @@ def build(
     aggregator: Aggregator = attends if lha else WeightedMean()
     reads = lha and texts != "none"
     of_lha = SiteText(text_encoder if lha_encoder == "same" else lha_encoder, text_wording, seed)
-    about = describe("surgfed")
     return Method(
         partition=modules(
             AGGREGATED[aggregated],
@@ -79,5 +77,15 @@ def build(
             optional_items=frozenset({ITEM} if reads else ()),
             multi_task=True,
         ),
-        about=about if lha else replace(about, secure_sums=describe("fedavg").secure_sums),
+        about=About(
+            label="SurgFed",
+            paper="Fang et al., arXiv 2603.09496",
+            idea="Hospitals share a video model that their texts guide; the server learns how much they follow others.",
+            partition="memory modules and mask decoder MIXED, channel selection, text and depth head LOCAL",
+            objective="task loss",
+            aggregator="learned attention between sites' changes, gated by their texts",
+            secure_sums="no: the server compares sites' changes"
+            if lha
+            else "yes: the server needs only the weighted sum",
+        ),
     )

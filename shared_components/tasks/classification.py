@@ -18,7 +18,7 @@ from shared_components.core import labels, video_metrics
 from shared_components.core.card import Card, Metric
 from shared_components.core.labels import CHANCE, Labels, LabelScore, Weights, by_video, none_for_nan
 from shared_components.core.ranges import FromZero
-from shared_components.core.task import Array, Batch, Frames, Interval, Scores, definitions_of, last_frame, sample_spec
+from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import confusion, expected_cost, f1_scores
 from shared_components.data.classes import LABELS
 from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
@@ -37,7 +37,15 @@ METRICS = (
     Metric("f1", "F1 of means", True, "%", 100.0, 2),
 )
 COST = Metric("expected_cost", "expected cost", False)
-DEFINITIONS = definitions_of("classification")
+DEFINITIONS = {
+    "macro_f1": "2 TP / (2 TP + FP + FN) over all samples; mean over classes that occur or are predicted",
+    "accuracy": "share of correct samples",
+    "balanced_accuracy": "mean recall of the classes that occur",
+    "f1": "harmonic mean of mean precision and mean recall of the classes that occur",
+    "expected_cost": "mean of |i - j| / (classes - 1) for true grade i and predicted grade j; FedSurg's own matrix was "
+    "not found",
+    CHANCE: "the better score of two baselines: one class for all samples, and guesses with the class frequencies",
+}
 
 
 def build(

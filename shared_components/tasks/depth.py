@@ -45,7 +45,21 @@ METRICS = (
     Metric("abs_rel_scaled", "scaled abs rel", False),
     Metric("rmse_pixels", "RMSE 0-255", False, "pix.", digits=2, in_delta=True),
 )
-DEFINITIONS = tasks.definitions_of("depth")
+DEFINITIONS = {
+    "rmse": "root mean squared error in mm over pixels of known depth, per frame; mean over frames",
+    "mae": "mean absolute error in mm, per frame",
+    "abs_rel": "mean of |prediction - truth| / truth, per frame",
+    "sq_rel": "mean of (prediction - truth)^2 / truth in mm, per frame",
+    "rmse_log": "root of the mean of (ln(prediction) - ln(truth))^2, per frame",
+    "delta1": "share of pixels with max(prediction / truth, truth / prediction) < 1.25, per frame",
+    "delta2": "as delta1, below 1.25 squared",
+    "delta3": "as delta1, below 1.25 cubed",
+    "rmse_scaled": "rmse of the prediction times median(truth) / median(prediction) of the frame",
+    "abs_rel_scaled": "abs_rel of the same scaled prediction",
+    "rmse_pixels": "RMSE after min-max scaling of prediction and truth to 0..255 in each frame, as SurgFed",
+    "unknown depth": "0 in the file; such pixels, and frames without known pixels, are left out",
+    "resolution": "that of the depth file; the prediction is enlarged bilinearly",
+}
 
 
 def build(

@@ -19,7 +19,7 @@ from shared_components.common.drawing.sheets import Sheet
 from shared_components.core import labels
 from shared_components.core.card import Card, Metric
 from shared_components.core.labels import Labels, LabelScore, Weights, by_video, none_for_nan
-from shared_components.core.task import Array, Batch, Frames, Interval, Scores, definitions_of, last_frame, sample_spec
+from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import confusion, f1_scores, mean_known, phase_scores, precisions, recalls
 from shared_components.data.classes import IGNORED
 from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
@@ -31,7 +31,14 @@ METRICS = (
     Metric("recall", "recall", True, "%", 100.0, 2),
     Metric("macro_f1", "macro F1", True, "%", 100.0, 2),
 )
-DEFINITIONS = definitions_of("phases")
+DEFINITIONS = {
+    "f1": "harmonic mean of mean precision and mean recall, per video; mean over videos",
+    "accuracy": "share of correct frames, per video; mean over videos",
+    "precision": "mean over the video's phases, 0 if a phase is never predicted; mean over videos",
+    "recall": "mean over the video's phases; mean over videos",
+    "macro_f1": "2 TP / (2 TP + FP + FN) over all frames; mean over phases that occur or are predicted",
+    "std": "population standard deviation over videos",
+}
 
 
 def build(

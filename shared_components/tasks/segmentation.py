@@ -33,7 +33,18 @@ METRICS = (
     Metric("hd95_monai", "HD95 (MONAI)", False, "px", digits=2),
 )
 IMAGE_IOU = Metric("image_iou", "IoU per image", True, "%", 100.0, 2)
-DEFINITIONS = tasks.definitions_of("segmentation")
+DEFINITIONS = {
+    "dice": "twice the overlap over the sum of both areas, per frame and class; mean over frames",
+    "iou": "overlap over union, per frame and class; mean over frames",
+    "image_iou": "mean IoU over the classes in prediction or mask, with background, per frame; mean over frames",
+    "assd": "mean of the pooled surface distances of both directions, as medpy 0.5 and MONAI",
+    "hd95": "95th percentile of the pooled surface distances of both directions, as medpy",
+    "hd95_monai": "larger 95th percentile of the two directions, as MONAI",
+    "mean": "mean over the classes without the background",
+    "resolution": "of the mask: the logits' argmax enlarged with nearest neighbours",
+    "empty, policy diagonal": "empty in both: not counted; in one: Dice and IoU 0, distances the image diagonal",
+    "empty, policy paper": "as released by PFedSIS: an empty mask becomes the pixel [0, 0]",
+}
 
 
 def build(
