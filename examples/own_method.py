@@ -8,20 +8,19 @@ A method is a partition (which weights stay at a site), a local objective and an
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 import surgfl
 from shared_components import methods
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Server
+from shared_components.core.ranges import SomeNames
 from shared_components.core.rules import modules
 
 
-def build(*, personal: Sequence[str] = ("encoder",)) -> Method:
+def build(*, personal: SomeNames = ("encoder",)) -> Method:
     """Return LG-FedAvg: each site keeps the parts in ``personal``, and the server averages all other weights."""
     return Method(
-        name="own_method",
         partition=modules(personal, what="own_method: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         about=About(

@@ -21,7 +21,7 @@ from shared_components.common.arguments import between
 from shared_components.common.drawing.pictures import resized
 from shared_components.common.drawing.sheets import Panel, Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.data.samples import Item, SampleSpec
 
 METRICS = (Metric("f1", "F1", True, "%", 100.0, 2),)
@@ -31,7 +31,9 @@ DEFINITIONS = {
 }
 
 
-def build(*, classes: Sequence[str], threshold: float = 0.5, frames: int = 1, interval: float = 0.0) -> ToolPresence:
+def build(
+    *, classes: Sequence[str], threshold: float = 0.5, frames: Frames = 1, interval: Interval = 0.0
+) -> ToolPresence:
     """Return the task.
 
     Args:

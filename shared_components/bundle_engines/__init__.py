@@ -4,6 +4,8 @@ A `$` expression of a bundle is one call into this package and contains no logic
 federation's executor imports the modules to which this package delegates.
 """
 
+# ruff: noqa: F401  the imports are the names for YAML files
+
 from shared_components.bundle_engines.evaluators import (
     EvaluationStep,
     FirstMetric,
@@ -51,13 +53,3 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.objects import objects_in
 from shared_components.inference.objects import task_of as task_of_objects
 from shared_components.inference.predict import shown_frames
-
-__all__ = [
-    "EvaluationStep", "FirstMetric", "FrameReader", "FrameStream", "FrameToNetworkd", "LoadImageOrArrayd", "LossMeans",
-    "MaskToFramed", "NativeSamples", "PredictionStep", "PredictionWriter", "Rounds", "ScoreWriter", "TrainingStep",
-    "ValidationBatches", "WeightSaver", "average_gradients", "better", "bundle_root", "device", "explain_errors",
-    "input_size", "join", "key_metric", "leave", "make_optimizer", "method_of", "network_for",
-    "network_from_checkpoint", "notes_of", "objects_in", "on_first_rank", "open_site", "own_checkpoint",
-    "readable_dataset", "refuse_unknown_keys", "seen_videos", "settings_at", "settings_of", "show_progress",
-    "shown_frames", "task_from_checkpoint", "task_of", "task_of_objects", "trained_network_for",
-]  # fmt: skip

@@ -119,7 +119,6 @@ class FirstMetric(Metric):
         """Do nothing, since the step has scored the batch."""
 
     def compute(self) -> float:
-        """Return the mean of the first metric over outputs and samples."""
         return evaluation.first_value(self._step.task, self._step.scorer.summary())
 
 

@@ -23,8 +23,7 @@ from shared_components.data.transforms import resize_target
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import IMAGES
 
-FRAME = "surgfl_frame"
-"""Metadata key of a frame's height, width, and whether its columns are first."""
+FRAME = "surgfl_frame"  # metadata key of a frame's height, width, and whether its columns are first
 
 
 class FrameReader(ImageReader):

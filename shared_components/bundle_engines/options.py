@@ -234,8 +234,7 @@ def _text(words: str) -> Any:
 
 _COUNT = Annotated[int, Meta(ge=1, le=10**9, description="it is a whole number from 1 on")]
 _PATH = _text("a path")
-PATHS = ("site_config", "checkpoint", "input", "first_mask", "output_dir", "start")
-"""Options that may be paths."""
+PATHS = ("site_config", "checkpoint", "input", "first_mask", "output_dir", "start")  # options that may be paths
 KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("site_config", "checkpoint", "input"), _PATH | None),
     "first_mask": _PATH | None,

@@ -172,8 +172,7 @@ def notes_of(
     return notes | {"site": site.name, **seen}
 
 
-VALIDATION_LIMIT = timedelta(hours=2)
-"""Timeout of the other processes while the first one validates."""
+VALIDATION_LIMIT = timedelta(hours=2)  # timeout of the other processes while the first one validates
 
 
 def join() -> torch.device:

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import Literal
 
-MODES = ("corrected", "as_released")
-
 
 def between(
     method: str,
@@ -85,11 +83,6 @@ def one_of(method: str, name: str, value: object, choices: Iterable[str]) -> Non
     """Raise ValueError with the choices if a value is not one of them."""
     if value not in (known := list(choices)):
         raise ValueError(f"{method}: {name} {value!r} is unknown; use one of {', '.join(known)}")
-
-
-def check_mode(method: str, mode: object) -> None:
-    """Raise ValueError unless the mode is one of `MODES`."""
-    one_of(method, "mode", mode, MODES)
 
 
 def height_and_width(option: str, text: str) -> tuple[int, int]:

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between
 from shared_components.core.card import Metric
+from shared_components.core.ranges import AboveZero
 from shared_components.core.task import Array, Batch, Scores, WithoutBoxes, outputs_of
 from shared_components.core.video_metrics import mean_known, spread
 
+Weights = Mapping[str, AboveZero]  # loss weights by class
 CHANCE = "chance"  # key of the chance-level scores in a record: constant or random predictions
 
 
@@ -83,12 +84,8 @@ def check_classes(task: str, classes: Sequence[str]) -> None:
         raise ValueError(f"{task}: class {wrong!r} contains a comma; write it with '/' instead")
 
 
-def check_weights(task: str, weights: Mapping[str, float] | None, classes: Sequence[str]) -> dict[str, float]:
-    """Return each class's loss weight, by default 1, without unknown names; ValueError unless all are above 0."""
-    if weights is not None and not isinstance(weights, Mapping):
-        raise ValueError(f"{task}: weights is {weights!r}; write a table of class names and numbers")
-    for name, weight in (weights or {}).items():
-        between(task, f"weights.{name}", weight, 0, ends="()")
+def class_weights(weights: Weights | None, classes: Sequence[str]) -> dict[str, float]:
+    """Return each class's loss weight, by default 1, without unknown names."""
     return {name: float((weights or {}).get(name, 1.0)) for name in classes}
 
 

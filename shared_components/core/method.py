@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -231,7 +231,7 @@ class About:
 class Method:
     """A federated method: a partition, a local objective and a server aggregator; the rest is optional."""
 
-    name: str  # file in ``shared_components/methods``
+    name: str = field(default="", kw_only=True)  # set by `load_method`: the file in ``shared_components/methods``
     partition: Rule  # roles of all slices; may refuse a network
     server: Server
     local: Local = Local()
@@ -246,4 +246,4 @@ def method_names() -> list[str]:
 
 def load_method(name: str, **arguments: Any) -> Method:
     """Build a method of ``shared_components/methods``; ValueError if the name or an argument does not exist."""
-    return build_by_name("methods", name, **arguments)
+    return replace(build_by_name("methods", name, **arguments), name=name)

@@ -20,7 +20,7 @@ Policies for a class that is empty in a frame:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import cv2
 import numpy as np
@@ -29,7 +29,7 @@ import torch
 from shared_components.core.video_metrics import confusion, mean_known, spread
 from shared_components.data.classes import IGNORED
 
-POLICIES = ("diagonal", "paper")
+Policy = Literal["diagonal", "paper"]
 REGION_METRICS = ("dice", "iou")
 DISTANCE_METRICS = ("assd", "hd95", "hd95_monai")
 
@@ -45,7 +45,7 @@ class FrameScores:
     """Scores of one frame, with one entry per class in the order of `classes`; NaN if a class does not count."""
 
     classes: tuple[int, ...]  # scored class ids (C of them)
-    policy: str  # one of `POLICIES`
+    policy: Policy
     dice: np.ndarray  # (C,) float64 in [0, 1], higher is better
     iou: np.ndarray  # like dice
     empty_prediction: np.ndarray  # (C,) bool, before the policy
@@ -62,17 +62,17 @@ def frame_scores(
     *,
     classes: Sequence[int],
     distances: bool = True,
-    policy: str = "diagonal",
+    policy: Policy = "diagonal",
 ) -> FrameScores:
     """Score the predicted class ids (H, W) of one frame against the true ones.
 
     Ids are numpy or torch on any device, of an integer type; uint8 is fastest. Ids that are not in ``classes`` count as
     background, and `IGNORED` pixels of the truth as background in both. ``distances`` take nearly all of the time.
-    ``policy`` is for empty classes, one of `POLICIES` (see the module). Raises ValueError if the shapes differ or are
+    ``policy`` is for empty classes, see the module. Raises ValueError if the shapes differ or are
     not (H, W), a type is not integer, or the policy is unknown.
     """
-    if policy not in POLICIES:
-        raise ValueError(f"unknown policy {policy!r} for empty masks; known policies: {', '.join(POLICIES)}")
+    if policy not in get_args(Policy):
+        raise ValueError(f"unknown policy {policy!r} for empty masks; known policies: {', '.join(get_args(Policy))}")
     prediction, truth = _as_arrays(prediction, truth)
     if (unlabelled := truth == IGNORED).any():
         prediction = np.where(unlabelled, truth, prediction)

@@ -113,9 +113,6 @@ def _write(gradients: dict[str, Tensor | None], pieces: list[Piece], parameters:
         parameter.grad[piece.start : piece.stop] = gradient[piece.start : piece.stop]  # only rows of this role
 
 
-SCALINGS = ("paper", "as_released")  # which tensors ASAM scales, see `ascent`
-
-
 @dataclass(frozen=True)
 class SharpnessAware:
     """`Local.gradients` at theta + epsilon instead of theta, with the same batch and the same random state."""

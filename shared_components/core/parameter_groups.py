@@ -29,7 +29,8 @@ def parameter_groups(network: nn.Module, training: Training) -> list[dict[str, A
         divided: dict[tuple[int, bool], list[nn.Parameter]] = {}
         for parameter in parameters:
             free = training.decay_free and is_vector(parameter)
-            divided.setdefault((_depth(names[id(parameter)], layers), free), []).append(parameter)
+            depth = next((depth for depth, paths in enumerate(layers) if inside(names[id(parameter)], paths)), 0)
+            divided.setdefault((depth, free), []).append(parameter)
         base = training.learning_rate if rate is None else rate
         groups += [
             {"params": own, "lr": base * training.layer_decay**depth} | ({"weight_decay": 0.0} if free else {})
@@ -54,7 +55,3 @@ def layers_of(network: nn.Module, decay: float = 0.5) -> Layers:
 def is_vector(value: Tensor) -> bool:
     """Return whether a tensor is a bias, a scale or a token (1, 1, C), which need no weight decay."""
     return value.dim() <= 1 or (value.dim() > 2 and value.numel() == value.shape[-1])
-
-
-def _depth(name: str, layers: Layers) -> int:
-    return next((depth for depth, paths in enumerate(layers) if inside(name, paths)), 0)

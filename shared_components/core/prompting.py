@@ -1,12 +1,12 @@
 """Define the box prompts of a task: one rule for training, one for evaluation."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from shared_components.common.arguments import between, one_of
-from shared_components.core.prompts import RULES, Prompts
+from shared_components.core.prompts import Jitter, Prompts, Rule
 from shared_components.data.samples import SampleSpec
 
 WORDS = {"first": "the first frame only", "every_second": "every second frame, as SurgFed released"}
@@ -48,10 +48,10 @@ def prompting_of(
     kind: str,
     spec: SampleSpec,
     *,
-    prompts: object,
-    jitter: object,
-    evaluation_prompts: object,
-    evaluation_jitter: object,
+    prompts: Literal["none", Rule],
+    evaluation_prompts: Rule,
+    jitter: Jitter = 0.0,
+    evaluation_jitter: Jitter = 0.0,
 ) -> Prompting | None:
     """Return the box prompts of a task, or None if ``prompts`` is "none".
 
@@ -63,15 +63,10 @@ def prompting_of(
         evaluation_prompts: Frames with a box in evaluation, which uses whole videos.
         evaluation_jitter: Largest random shift of a box's sides in evaluation.
 
-    Raises:
-        ValueError: A rule is unknown, a jitter is out of range, or the first frame of a clip has no targets.
+    Raises ValueError: the first frame of a clip has no targets.
     """
-    one_of(kind, "prompts", prompts, ("none", *RULES))
-    one_of(kind, "evaluation_prompts", evaluation_prompts, RULES)
-    for name, share in (("jitter", jitter), ("evaluation_jitter", evaluation_jitter)):
-        between(kind, name, share, 0, 0.5, ends="[)")
     if prompts == "none":
         return None
     if spec.frames > 1 and (spec.targets_of, spec.padding) != ("all", "first"):
         raise ValueError(f"{kind}: for prompts {prompts!r}, write targets_of: all and padding: first, or prompts: none")
-    return Prompting(Prompts(prompts, jitter), Prompts(evaluation_prompts, evaluation_jitter))  # type: ignore[arg-type]  # checked above
+    return Prompting(Prompts(prompts, jitter), Prompts(evaluation_prompts, evaluation_jitter))

@@ -6,26 +6,24 @@ NaN marks a frame without a box of an object. An object without any box in a cli
 """
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
-from shared_components.common.arguments import between, one_of
-
-RULES = {"first": None, "every_second": 2}
+Rule = Literal["first", "every_second"]
+Jitter = Annotated[float, Meta(ge=0, lt=0.5)]  # maximum shift of each side, as a fraction of the box's size
+RULES: dict[Rule, int | None] = {"first": None, "every_second": 2}
 """Frames with boxes by rule: only the first frame (None; the paper), or every n-th frame (2: as released)."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Choice of frames with boxes, and jitter of the boxes; ValueError for an unknown rule or a jitter out of range."""
+    """Choice of frames with boxes, and jitter of the boxes."""
 
-    rule: str = "first"  # one of `RULES`
-    jitter: float = 0.0  # maximum shift of each side, as a fraction of the box's size; below 0.5
-
-    def __post_init__(self) -> None:
-        one_of("prompts", "rule", self.rule, RULES)
-        between("prompts", "jitter", self.jitter, 0, 0.5, ends="[)")
+    rule: Rule = "first"
+    jitter: Jitter = 0.0
 
     def frames(self, count: int) -> list[int]:
         """Return the numbers of the frames with boxes in a clip of `count` frames."""

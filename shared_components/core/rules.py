@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from shared_components.common.arguments import require_list, true_or_false
 from shared_components.core.partition import Role, Rule, Slice, TensorRule, everything
 from shared_components.networks.parts import inside as lies_inside
 from shared_components.networks.parts import parts_of, resolve
@@ -29,10 +28,9 @@ def modules(
 ) -> Rule:
     """Return a rule that assigns the role ``inside`` to some parts or modules, and ``outside`` to all other tensors.
 
-    ``what`` is method and argument for errors, such as ``fedper: personal``. Raises ValueError if the names are not a
-    list, or an empty list; the rule itself raises it for unknown names.
+    ``what`` is method and argument for errors, such as ``fedper: personal``. The rule raises ValueError for unknown
+    names.
     """
-    require_list(names, what)
 
     def rule(network: nn.Module) -> TensorRule:
         paths = resolve(network, names, what)
@@ -47,7 +45,6 @@ def modules(
 
 def all_but(personal: Sequence[str], *, what: str, role: Role = Role.GLOBAL) -> Rule:
     """Return a rule that assigns one role to the network, except some LOCAL parts; arguments as in `modules`."""
-    require_list(personal, what, least=0)
     return modules(personal, what=what, outside=role) if personal else everything(role)
 
 
@@ -71,8 +68,6 @@ def representation(
     ``selection`` keeps the network that selects channels by the text LOCAL ("a personalized lightweight network",
     Section 3.2.2), if there is one. Raises ValueError as `modules`.
     """
-    require_list(personal, what, "queries", least=0)
-    true_or_false(what.partition(":")[0], "selection", selection)
     halves = [half in personal for half in HALVES]
 
     def rule(network: nn.Module) -> TensorRule:

@@ -6,7 +6,6 @@ depends only on its position in the federation, so that a resumed run has the sa
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 
@@ -15,8 +14,7 @@ from shared_components.core.training_settings import Training
 POWER = 0.9  # exponent of the polynomial decay
 UNSCHEDULED = "unscheduled"  # key of an optimizer's group: learning rate before the schedule
 
-Pace = Callable[[float], float]
-"""Function from the position in a round, 0 to 1, to the factor of the learning rates."""
+Pace = Callable[[float], float]  # function from the position in a round, 0 to 1, to the factor of the learning rates
 
 
 def multiple(training: Training, place: float, rounds: int) -> float:
@@ -42,11 +40,7 @@ def pace_of(training: Training, *, round: int, rounds: int, rate: float | None =
         return lambda fraction: rate
     if training.schedule == "constant" and not training.warmup_rounds:
         return None
-    return partial(_within, training, round, rounds)
-
-
-def _within(training: Training, round: int, rounds: int, fraction: float) -> float:
-    return multiple(training, round + fraction, rounds)
+    return lambda fraction: multiple(training, round + fraction, rounds)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, times: float) -> None:

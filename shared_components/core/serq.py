@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from shared_components.common.arguments import between
 from shared_components.core import serq_equations as equations
 from shared_components.core.best_checkpoint import train_to_best
 from shared_components.core.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
@@ -58,17 +57,6 @@ class Quantification:
     rate: float = RATE  # learning rate at the server, as a factor of the job's
     pretraining_rate: float = 1.0  # the same for pre-training
     descriptor_rate: float = 0.2  # fraction of the distance to its optimum that D moves with each batch
-    who: str = "serq"  # name of the method for error messages
-
-    def __post_init__(self) -> None:
-        between(self.who, "batches", self.batches, 1, whole=True)
-        between(self.who, "pretraining", self.pretraining, 0, whole=True)
-        between(self.who, "average", self.average, 0, 1, ends="[)")
-        for name in ("descriptor_weight", "representation_weight"):
-            between(self.who, name, getattr(self, name), 0)
-        for name in ("rate", "pretraining_rate"):
-            between(self.who, name, getattr(self, name), 0, ends="(]")
-        between(self.who, "descriptor_rate", self.descriptor_rate, 0, 1)
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train both models.
@@ -125,8 +113,8 @@ class Quantification:
         )  # fmt: skip
         if done.best is None and done.steps:
             _LOG.warning(
-                "%s: the server's site.yaml has no validation split, so pre-training used all %d batches and has no "
-                "validation score; list videos under 'validation'", self.who, done.steps,
+                "serq: the server's site.yaml has no validation split, so pre-training used all %d batches and has no "
+                "validation score; list videos under 'validation'", done.steps,
             )  # fmt: skip
         scores = {"pretraining_before": done.before, "pretraining_best": done.best}
         known = {name: value for name, value in scores.items() if value is not None and math.isfinite(value)}
@@ -139,11 +127,6 @@ class FineTuning:
 
     batches: int = 100  # number of batches per round, as for SERQ
     rate: float = RATE  # learning rate at the server, as a factor of the job's
-    who: str = "fine-tuning at the server"  # name of the method for error messages
-
-    def __post_init__(self) -> None:
-        between(self.who, "batches", self.batches, 1, whole=True)
-        between(self.who, "rate", self.rate, 0, ends="(]")
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train the GLOBAL slices; results and errors as for :class:`Quantification`, without a report."""

@@ -8,20 +8,22 @@ import json
 import math
 import pkgutil
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, get_type_hints
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.common.drawing.sheets import Sheet
+from shared_components.common.schema import check_values
 from shared_components.core.card import Card, Metric
 from shared_components.core.prompting import Prompting
-from shared_components.data.samples import PADDINGS, TARGETS_OF, Item, SampleSpec
+from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 from shared_components.data.targets import of_last_frame
 
-MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # maximum frames of a clip; maximum seconds between two frames
+Frames = Annotated[int, Meta(ge=1, le=1024)]  # frames of a clip
+Interval = Annotated[float, Meta(ge=0, le=3600)]  # seconds between two frames
 FEATURES = "features/"  # prefix of a batch's features, see `feature_cache`; they are in the order of their names
 
 Array = np.ndarray
@@ -98,11 +100,12 @@ def module_names(folder: str) -> list[str]:
 
 
 def build_by_name(folder: str, name: str, **arguments: Any) -> Any:
-    """Call ``build`` of a file in ``tasks`` or ``methods``; ValueError for an unknown name or argument."""
+    """Call ``build`` of a file in ``tasks`` or ``methods``; check its arguments first; ValueError."""
     what = folder.removesuffix("s")
     if name not in (known := module_names(folder)):
         raise ValueError(f"{what} {name!r} does not exist; use one of {', '.join(known)}")
     build = importlib.import_module(f"shared_components.{folder}.{name}").build
+    check_values(get_type_hints(build, include_extras=True), arguments, name)
     try:
         return build(**arguments)
     except TypeError as error:
@@ -140,13 +143,13 @@ def sample_spec(
     kind: str,
     targets: tuple[str, ...],
     *,
-    frames: object,
-    interval: object,
-    padding: object = "first",
-    targets_of: object = "last",
-    random_frames: object = False,
+    frames: Frames,
+    interval: Interval,
+    padding: Padding = "first",
+    targets_of: TargetsOf = "last",
+    random_frames: bool = False,
 ) -> SampleSpec:
-    """Return what a kind of task requires of the data, see `samples.SampleSpec`.
+    """Return what a ``kind`` of task requires of the data; ValueError if a clip has no interval.
 
     Args:
         kind: Kind of task, for errors.
@@ -157,18 +160,10 @@ def sample_spec(
         targets_of: Frames with targets: ``last`` or ``all`` of a clip; ``video``: one target per video; ``sequence``:
             every frame of a whole video.
         random_frames: With ``video``, sample frames at random in training.
-
-    Raises:
-        ValueError: A number is out of its range, a clip has no interval, or ``padding`` or ``targets_of`` is unknown.
     """
-    between(kind, "frames", frames, 1, MOST_FRAMES, whole=True)
-    between(kind, "interval", interval, 0, LONGEST_INTERVAL)
-    one_of(kind, "padding", padding, PADDINGS)
-    one_of(kind, "targets_of", targets_of, TARGETS_OF)
-    true_or_false(kind, "random_frames", random_frames)
     if frames != 1 and not interval and targets_of != "video":
         raise ValueError(f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them")
-    return SampleSpec(targets, int(frames), float(interval), str(padding), str(targets_of), bool(random_frames))  # type: ignore[call-overload, arg-type]  # checked above
+    return SampleSpec(targets, frames, float(interval), padding, targets_of, random_frames)
 
 
 def outputs_of(network: nn.Module, batch: Batch) -> Tensor:

@@ -1,9 +1,9 @@
 """List and read the samples of a site: images and their targets by name.
 
 A sample is a clip of T images or a whole video. A clip ends in the current frame; its frames are a fixed interval
-apart. Padding (`PADDINGS`) replaces frames before the start of the video, or of its range in the split, so no clip
+apart. Padding (`Padding`) replaces frames before the start of the video, or of its range in the split, so no clip
 shows frames of another split. With ``history: false`` in site.yaml, a clip repeats the current frame. If all frames of
-a clip have targets (`TARGETS_OF`), a clip contains only labelled frames.
+a clip have targets (`TargetsOf`), a clip contains only labelled frames.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -34,10 +35,10 @@ from shared_components.data.readers import Listing, Targets
 from shared_components.data.site import Site, SiteError, Source, VideoRange, source_names, targets_of
 from shared_components.data.targets import is_map, over_time, refuse_other_form
 
-PADDINGS = ("first", "current")
+Padding = Literal["first", "current"]
 """Replacement for frames before the start of a video: the first frame, or the current frame (FedST, Section 4.1.3)."""
 WHOLE = ("video", "sequence")
-TARGETS_OF = ("last", "all", *WHOLE)
+TargetsOf = Literal["last", "all", "video", "sequence"]
 """Frames with targets: the last or all frames of a clip; or a whole video, as T equally spaced frames with one target
 ("video") or as all frames, ``interval`` apart, with their targets ("sequence")."""
 
@@ -51,12 +52,12 @@ class SampleSpec:
     targets: tuple[str, ...] = ("label",)  # empty: every image is a sample, and no label file is needed
     frames: int = 1  # images per sample, T
     interval: float = 0.0  # seconds between two images
-    padding: str = "first"  # see `PADDINGS`
-    targets_of: str = "last"  # see `TARGETS_OF`
+    padding: Padding = "first"
+    targets_of: TargetsOf = "last"
     random_frames: bool = False  # whether training draws T frames of a whole video each time, in order
 
     def __post_init__(self) -> None:
-        one_of("sample", "targets_of", self.targets_of, TARGETS_OF)
+        one_of("sample", "targets_of", self.targets_of, get_args(TargetsOf))
         if self.random_frames and self.targets_of != "video":
             raise ValueError("random_frames needs whole videos; write targets_of: video, or remove random_frames")
         apart = f"{self.frames} frames {self.interval:g} s apart"

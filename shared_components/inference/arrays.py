@@ -67,8 +67,7 @@ class Model:
         classes: Class names by id, background first.
         size: Input size of the network, (height, width); frames are resized to it.
 
-    Raises:
-        InferenceError: The model was not trained for segmentation, or needs boxes; or the precision is unknown.
+    Raises InferenceError: the model was not trained for segmentation, or needs boxes; or the precision is unknown.
     """
 
     def __init__(
@@ -88,8 +87,7 @@ class Model:
     def segment(self, frame: Array) -> Prediction:
         """Segment one frame, uint8 RGB (H, W, 3); a clip model treats it as a whole clip.
 
-        Raises:
-            InferenceError: The frame has another type, shape or range.
+        Raises InferenceError: the frame has another type, shape or range.
         """
         check_frame(frame)
         spec = self._task.spec
@@ -109,8 +107,7 @@ class Model:
             source: A video that FFmpeg can decode, a folder of images with its sub-folders, or one image.
             every: Keep every n-th frame.
 
-        Raises:
-            InferenceError: Immediately if the source is missing or unreadable; while iterating, if a frame is.
+        Raises InferenceError: immediately if the source is missing or unreadable; while iterating, if a frame is.
         """
         height, width = self.size
         stream = FrameStream(source, height=height, width=width, every=every)

@@ -42,8 +42,7 @@ def on_backend(
         precision: `float32`, or `bf16`, which OpenVINO uses on processors that support it.
         where: Device; only PyTorch uses accelerators.
 
-    Raises:
-        InferenceError: The backend is not installed, or cannot run this network.
+    Raises InferenceError: the backend is not installed, or cannot run this network.
     """
     why_not = _why_torch(network, where)
     is_worth_it = find_spec("openvino") is not None and (stream.total is None or stream.total >= WORTH)

@@ -20,8 +20,7 @@ from shared_components.inference.visible import Stretch, Stretches, clock
 PART = "doubtful masks"
 LIMIT = 0.04
 """Maximum share of pixels that change between background and foreground, measured in docs/results/pvt_fpn.md."""
-FEWEST = 2
-"""Minimum number of consecutive doubtful frames; one frame is enough if fewer than `FEW` frames were checked."""
+FEWEST = 2  # minimum number of consecutive doubtful frames; one frame is enough if fewer than `FEW` frames were checked
 FEW = 4
 _MOST_LINES = 5  # maximum number of intervals in a command's output
 

@@ -12,8 +12,7 @@ import psutil
 from shared_components.common.atomic import flush, not_written, write_json
 from shared_components.inference import InferenceError
 
-RECORD = "prediction.json"
-"""Name of the record, which lists the results' origin and files."""
+RECORD = "prediction.json"  # name of the record, which lists the results' origin and files
 _ASIDE = ".earlier"
 _PART = ".surgfl-"  # prefix of the temporary folder's name; the process id follows
 
@@ -63,7 +62,8 @@ class ResultFolder:
         """Create the hidden folder, and remove the hidden folders of killed processes."""
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         for left in self.path.glob(f"{_PART}*"):
-            if left == self.part or not _is_alive(left.name.removeprefix(_PART)):
+            process = left.name.removeprefix(_PART)
+            if left == self.part or not (process.isdecimal() and psutil.pid_exists(int(process))):
                 for path in (left / _ASIDE).glob("*"):  # killed while replacing an earlier result
                     if not (self.path / path.name).exists():
                         path.rename(self.path / path.name)
@@ -130,7 +130,3 @@ def _earlier_record(record: Path) -> dict[str, Any]:
     if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
         raise InferenceError(f"{record} is not the record of a prediction; give another folder, or move it away")
     return facts
-
-
-def _is_alive(process: str) -> bool:
-    return process.isdecimal() and psutil.pid_exists(int(process))

@@ -20,8 +20,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.live import LiveVideo, is_live
 from shared_components.inference.video import Video, frames_of, look_at
 
-MOST_PIXELS = 1 << 24
-"""Maximum number of pixels of the network's input: 4096x4096, about twice a 4K frame."""
+MOST_PIXELS = 1 << 24  # maximum number of pixels of the network's input: 4096x4096, about twice a 4K frame
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,8 @@ class FrameStream:
         stem: Name of the results.
         sequences: Number of folders with images; 1 for a video.
 
-    Raises:
-        InferenceError: The source is missing, has no images or cannot be read, or an argument is invalid; while
-            iterating, an image cannot be read, or a video changes its size.
+    Raises InferenceError: the source is missing, has no images or cannot be read, or an argument is invalid; while
+    iterating, an image cannot be read, or a video changes its size.
     """
 
     def __init__(
@@ -137,8 +135,7 @@ def _video_shot(number: int, image: np.ndarray, seconds: Fraction) -> Shot:
 class InputFolder:
     """Images and videos below a folder, without masks.
 
-    Raises:
-        InferenceError: Files are Git LFS pointers instead of data.
+    Raises InferenceError: files are Git LFS pointers instead of data.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -168,8 +165,7 @@ def videos_in(folder: Path, data: InputFolder | None = None) -> dict[str, Path]:
 
     The result is empty for a file and for a folder of images.
 
-    Raises:
-        InferenceError: Two videos have the same result name, or the folder contains both images and videos.
+    Raises InferenceError: two videos have the same result name, or the folder contains both images and videos.
     """
     if not folder.is_dir():
         return {}

@@ -28,10 +28,8 @@ logger = logging.getLogger(__name__)
 PROTOCOLS = ("http", "https", "rtsp", "rtsps", "rtmp", "tcp", "udp")
 CAMERAS = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation")}
 """Device name and FFmpeg format of cameras, by operating system."""
-STALL = 10.0
-"""Timeout in seconds for opening a stream and for each read."""
-WAITING = 8
-"""Maximum number of queued frames; a 1080p frame takes 3 MB."""
+STALL = 10.0  # timeout in seconds for opening a stream and for each read
+WAITING = 8  # maximum number of queued frames; a 1080p frame takes 3 MB
 _POLL = 0.2  # seconds
 _NESTED = ",".join((*PROTOCOLS, "httpproxy", "rtp", "tls", "crypto"))  # no local files
 

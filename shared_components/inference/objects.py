@@ -68,9 +68,8 @@ def objects_in(
             merged. Either all boxes name a class or none.
         first_mask: Mask of the first frame with the model's ids; each id becomes a box.
 
-    Raises:
-        InferenceError: Boxes are missing, unsupported by the network, or do not fit the model or the frame; or the
-            network does not support the stream's size.
+    Raises InferenceError: boxes are missing, unsupported by the network, or do not fit the model or the frame; or the
+    network does not support the stream's size.
     """
     texts = _texts(boxes)
     if not provides(network, Prompted) or task.card.kind != "segmentation":

@@ -12,8 +12,7 @@ from shared_components.core.calibration import FRAMES, encoder_features, resized
 from shared_components.core.trained_model import Trained
 
 logger = logging.getLogger(__name__)
-MOST = 32
-"""Maximum number of sampled frames per video."""
+MOST = 32  # maximum number of sampled frames per video
 
 
 @dataclass(frozen=True)

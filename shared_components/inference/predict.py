@@ -25,8 +25,7 @@ from shared_components.networks.sam2_frames import EMPTY
 SLACK = 0.1
 """Relative tolerance of a clip's frame interval (our choice): at 30000/1001 or 24 frames per second, for example, no
 frame lies exactly 0.2 s before another."""
-AHEAD = 3
-"""Number of prefetched frames, in addition to one per prediction thread."""
+AHEAD = 3  # number of prefetched frames, in addition to one per prediction thread
 
 
 class Remembers(Protocol):
@@ -43,7 +42,7 @@ class Streaming(nn.Module):
     """Runs a clip network frame by frame, with a memory of earlier frames.
 
     `stride` is the number of stream frames between two frames of a clip; `padding` replaces frames before the first,
-    see `clips.PADDINGS`. `objects` are tracked from their boxes in the first frame. Raises InferenceError unless the
+    see `samples.Padding`. `objects` are tracked from their boxes in the first frame. Raises InferenceError unless the
     network satisfies `Remembers`.
     """
 
@@ -94,9 +93,8 @@ class Streaming(nn.Module):
 def shown_frames(network: nn.Module, task: Task, stream: FrameStream, objects: Objects | None = None) -> nn.Module:
     """Return the network for a stream: a `Streaming` network for clips or objects, else the network itself.
 
-    Raises:
-        InferenceError: The stream's frame rate is unknown or does not fit the interval of the training clips; or the
-            clip network has no memory, or needs whole videos.
+    Raises InferenceError: the stream's frame rate is unknown or does not fit the interval of the training clips; or the
+    clip network has no memory, or needs whole videos.
     """
     single = task.spec.frames == 1
     if task.spec.targets_of == "video":
@@ -188,8 +186,7 @@ def predict_all(predictor: Predictor, stream: FrameStream, folder: PredictionFol
 
     One thread reads, `Predictor.at_once` threads predict, and this thread writes. Ctrl-C ends a live stream.
 
-    Raises:
-        InferenceError: A frame cannot be read, or the results cannot be written; no results remain.
+    Raises InferenceError: a frame cannot be read, or the results cannot be written; no results remain.
     """
     frames = FrameCount(stream.total)
     with folder:

@@ -24,8 +24,7 @@ from shared_components.inference.visible import FRAMES, INTERVALS, Stretch, Visi
 from shared_components.inference.volumes import FOLDER as VOLUMES
 from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
 
-OVERLAYS, MASKS = "overlays", "masks"
-"""Output folders: overlays for viewing, and masks of class ids."""
+OVERLAYS, MASKS = "overlays", "masks"  # output folders: overlays for viewing, and masks of class ids
 VIDEO = "overlay.mp4"
 KEEP = ("png", "none")
 LABEL_HASHES = "labels"
@@ -55,9 +54,8 @@ class PredictionFolder:
         watch: Out-of-distribution detector; its warning is the first row of `intervals.csv`.
         doubt: Detector of doubtful masks; its intervals are written to the record and `intervals.csv`.
 
-    Raises:
-        InferenceError: The folder contains other files or lies in the input; or volumes are requested for a task
-            without masks or for a video with too many frames.
+    Raises InferenceError: the folder contains other files or lies in the input; or volumes are requested for a task
+    without masks or for a video with too many frames.
     """
 
     def __init__(

@@ -19,8 +19,7 @@ from shared_components.inference import InferenceError
 
 logger = logging.getLogger(__name__)
 
-USUAL_RATE = Fraction(25)
-"""Default frame rate of a video without a rate."""
+USUAL_RATE = Fraction(25)  # default frame rate of a video without a rate
 _RATES = (Fraction(1, 1000), Fraction(1000))  # valid frame rates; other values are a container's clock
 _SLACK = Fraction(1, 50)  # relative tolerance of the duration
 
@@ -64,8 +63,7 @@ def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray
     Times always increase: if a container's clock is reset (joined recordings), time continues from the frame before.
     Frames missing at the end are logged.
 
-    Raises:
-        InferenceError: The frame size changes.
+    Raises InferenceError: the frame size changes.
     """
     size: tuple[int, int] | None = None
     seconds, number, broken = Fraction(0), -1, list[Exception]()
@@ -147,8 +145,7 @@ class H264Video:
 
     `rate` is in frames per second; `aspect` is the pixel aspect ratio, width over height.
 
-    Raises:
-        InferenceError: The encoder is missing; while adding frames, their size changes or the disk is full.
+    Raises InferenceError: the encoder is missing; while adding frames, their size changes or the disk is full.
     """
 
     def __init__(self, path: Path, *, rate: Fraction, aspect: Fraction = Fraction(1)) -> None:

@@ -12,10 +12,8 @@ from shared_components.common.sanitise import one_line, table_cells
 from shared_components.inference.frames import Shot
 
 FRAMES, INTERVALS = "visible.csv", "intervals.csv"
-LEAST = 0.05
-"""Minimum percentage of the pixels of a visible part; fewer pixels are noise."""
-GAP = Fraction(1, 2)
-"""Maximum gap of an interval in seconds, exclusive."""
+LEAST = 0.05  # minimum percentage of the pixels of a visible part; fewer pixels are noise
+GAP = Fraction(1, 2)  # maximum gap of an interval in seconds, exclusive
 
 
 @dataclass(frozen=True)

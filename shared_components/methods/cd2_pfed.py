@@ -8,26 +8,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
+from shared_components.core.ranges import Count, FromZero, ShareBelowOne
 from shared_components.networks.parts import inside, resolve
 
 HEADS = ("head",)
 
 
-def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: int = 10) -> Method:
+def build(*, personal_share: ShareBelowOne = 0.5, strength: FromZero = 1.0, ramp_rounds: Count = 10) -> Method:
     """Return CD2-pFed: the first output channels of every layer are shared, the last channels are private.
 
     ``personal_share`` of each layer's output channels never leaves the site. ``strength`` is the weight of the cyclic
     distillation after ``ramp_rounds``, in which it grows (`ramp`); 0 disables it.
     """
-    between("cd2_pfed", "personal_share", personal_share, 0, 1, ends="[)")
-    between("cd2_pfed", "strength", strength, 0)
-    between("cd2_pfed", "ramp_rounds", ramp_rounds, 1, whole=True)
     return Method(
-        name="cd2_pfed",
         partition=channels(personal_share),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=CyclicDistillation(personal_share, strength, ramp_rounds)),

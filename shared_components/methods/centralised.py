@@ -1,23 +1,22 @@
 """Centralised training on the pooled frames of all sites: an upper reference that real hospitals cannot have."""
 
-from shared_components.common.arguments import one_of
+from typing import Literal
+
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import FirstSite
 from shared_components.core.method import About, Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
-BUDGETS = ("steps", "epochs")
+Budget = Literal["steps", "epochs"]
 
 
-def build(*, budget: str = "steps", swa: SwaSettings = None) -> Method:
+def build(*, budget: Budget = "steps", swa: SwaSettings = None) -> Method:
     """Return centralised training, for simulations only.
 
     The ``budget`` of optimizer steps is as in one site (``steps``), or in all sites together (``epochs``), so that
     every frame is seen as often as in a federation.
     """
-    one_of("centralised", "budget", budget, BUDGETS)
     method = Method(
-        name="centralised",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FirstSite()),
         local=Local(update=_first_site_trains(budget)),
@@ -31,10 +30,10 @@ def build(*, budget: str = "steps", swa: SwaSettings = None) -> Method:
             secure_sums="no: frames are pooled, in simulations only",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "centralised")
 
 
-def _first_site_trains(budget: str) -> LocalUpdate:
+def _first_site_trains(budget: Budget) -> LocalUpdate:
     def update(work: LocalWork) -> Losses:
         if work.context.site != 0:
             return {}

@@ -5,25 +5,23 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.exchange import State
 from shared_components.core.method import About, Context, Local, LocalWork, Losses, Method, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
 from shared_components.core.partition import Role, below, everything, paste, prefixed
+from shared_components.core.ranges import FromZero
 from shared_components.core.task import Batch
 
 PERSONAL = "personal/"
 
 
-def build(*, strength: float = 0.1) -> Method:
+def build(*, strength: FromZero = 0.1) -> Method:
     """Return Ditto: FedAvg's shared model, and a personal model at each site that stays close to it.
 
     ``strength`` is lambda, the weight of the distance to the shared model; 0 trains the personal model without it.
     """
-    between("ditto", "strength", strength, 0)
     return Method(
-        name="ditto",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(update=TwoModels(NearReceived(strength)), deploy=personal_model),

@@ -1,19 +1,19 @@
 """FedAdam: Reddi et al., Adaptive Federated Optimization, ICLR 2021 (arXiv 2003.00295), Algorithm 2."""
 
-from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerAdam
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import AboveZero, Mode, ShareBelowOne
 
 
 def build(
     *,
-    mode: str = "corrected",
-    learning_rate: float = 0.01,
-    beta_1: float = 0.9,
-    beta_2: float = 0.99,
-    tau: float = 1e-3,
+    mode: Mode = "corrected",
+    learning_rate: AboveZero = 0.01,
+    beta_1: ShareBelowOne = 0.9,
+    beta_2: ShareBelowOne = 0.99,
+    tau: AboveZero = 1e-3,
     swa: SwaSettings = None,
 ) -> Method:
     """Return FedAdam: FedAvg whose server steps with Adam.
@@ -24,13 +24,7 @@ def build(
         beta_1, beta_2: Decay rates of the first and second moments.
         tau: Number added to the root of the second moment; larger values are less adaptive.
     """
-    check_mode("fedadam", mode)
-    between("fedadam", "learning_rate", learning_rate, 0, ends="(]")
-    for name, decay in (("beta_1", beta_1), ("beta_2", beta_2)):
-        between("fedadam", name, decay, 0, 1, ends="[)")
-    between("fedadam", "tau", tau, 0, ends="(]")
     method = Method(
-        name="fedadam",
         partition=everything(Role.GLOBAL),
         server=Server(
             aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
@@ -44,4 +38,4 @@ def build(
             secure_sums="yes: the server needs only the weighted sum",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedadam")

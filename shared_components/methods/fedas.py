@@ -5,53 +5,54 @@ Fisher information (core/aggregators/site_weights.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.site_weights import GROUP, FisherMean, fisher_trace
 from shared_components.core.exchange import scalar
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.optimizers import SGD
 from shared_components.core.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
+from shared_components.core.ranges import FromZero, ShareAboveZero, SomeNames
 from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.networks.protocols import SplitFeatures, split_features
 
 BASE = "base/"  # memory prefix of the base that this site trained last
+CAPPED = "no: a cap on the weights needs each site's Fisher information"
 ALIGNED = ("encoder", "decoder_global")  # parts that compute the features
 
 
-def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, largest_weight: float = 1.0) -> Method:
+def build(
+    *, personal: SomeNames = HEAD, alignment_rate: FromZero = 0.01, largest_weight: ShareAboveZero = 1.0
+) -> Method:
     """Return FedAS: a shared base aligned with the ``personal`` head, and a mean weighted by Fisher information.
 
     ``alignment_rate`` is for the alignment by plain SGD; 0 disables it. ``largest_weight`` caps a site's weight.
     """
-    between("fedas", "alignment_rate", alignment_rate, 0)
-    between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")
+    about = About(
+        label="FedAS",
+        paper="Yang et al., CVPR 2024",
+        idea="Hospitals keep the last decoder and align shared weights with it; more informative sites count more.",
+        partition="last decoder and classifiers LOCAL, rest GLOBAL",
+        objective="segmentation loss, after aligning the received base with the site's last base",
+        aggregator="mean weighted by Fisher information",
+        secure_sums="no: the server uses each site's Fisher information"
+        if largest_weight == 1
+        else "no: a cap on the weights needs each site's Fisher information",
+    )
     return Method(
-        name="fedas",
         partition=head(personal),
         server=Server(aggregator=FisherMean(largest_weight)),
         local=Local(
             update=Alignment(alignment_rate), measure=measure_fisher, measure_images=None, extras={GROUP: scalar}
         ),
         requires=Requires(kinds=("segmentation",), network=SplitFeatures),
-        about=About(
-            label="FedAS",
-            paper="Yang et al., CVPR 2024",
-            idea="Hospitals keep the last decoder and align shared weights with it; more informative sites count more.",
-            partition="last decoder and classifiers LOCAL, rest GLOBAL",
-            objective="segmentation loss, after aligning the received base with the site's last base",
-            aggregator="mean weighted by Fisher information",
-            secure_sums="no: the server uses each site's Fisher information"
-            if largest_weight == 1
-            else "no: a cap on the weights needs each site's Fisher information",
-        ),
+        about=about if largest_weight == 1 else replace(about, secure_sums=CAPPED),
     )
 
 

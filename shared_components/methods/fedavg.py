@@ -1,20 +1,18 @@
 """FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, Algorithm 1."""
 
-from collections.abc import Sequence
-
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Requires, Server
+from shared_components.core.ranges import Names
 from shared_components.core.rules import all_but
 
 
-def build(*, personal: Sequence[str] = (), swa: SwaSettings = None) -> Method:
+def build(*, personal: Names = (), swa: SwaSettings = None) -> Method:
     """Return FedAvg: one model for all sites, trained on each site's own loss.
 
     ``personal`` parts or modules never leave the site, such as heads if the sites learn different tasks.
     """
     method = Method(
-        name="fedavg",
         partition=all_but(personal, what="fedavg: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),  # sum_k n_k / n w_k
         requires=Requires(multi_task=bool(personal)),
@@ -26,4 +24,4 @@ def build(*, personal: Sequence[str] = (), swa: SwaSettings = None) -> Method:
             secure_sums="yes: the server needs only the weighted sum",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedavg")

@@ -3,24 +3,22 @@
 The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et al., CVPR 2024) group by task.
 """
 
-from collections.abc import Sequence
+from typing import Literal
 
-from shared_components.common.arguments import one_of
-from shared_components.core.aggregators.clustering import GROUPS, GroupMean
+from shared_components.core.aggregators.clustering import GroupMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
+from shared_components.core.ranges import Names
 from shared_components.core.rules import all_but
 
 
-def build(*, group: str = "task", personal: Sequence[str] = ()) -> Method:
+def build(*, group: Literal["task", "kind"] = "task", personal: Names = ()) -> Method:
     """Return FedAvg+Cluster: one averaged model for all sites with the same task.
 
     The ``group`` is the ``task``, including class names, or its ``kind`` (SurgFed, Table I). ``personal`` parts or
     modules never leave the site, such as heads if classes differ inside a group.
     """
-    one_of("fedavg_cluster", "group", group, GROUPS)
     return Method(
-        name="fedavg_cluster",
         partition=all_but(personal, what="fedavg_cluster: personal", role=Role.MIXED),
         server=Server(aggregator=GroupMean(group)),
         requires=Requires(multi_task=True),

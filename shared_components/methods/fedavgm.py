@@ -1,18 +1,15 @@
 """FedAvgM: Hsu et al., Measuring the Effects of Non-Identical Data Distribution, arXiv 1909.06335."""
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerMomentum
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import AboveZero, ShareBelowOne
 
 
-def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: SwaSettings = None) -> Method:
+def build(*, momentum: ShareBelowOne = 0.9, learning_rate: AboveZero = 1.0, swa: SwaSettings = None) -> Method:
     """Return FedAvgM: FedAvg whose server steps with momentum; 0 with a learning rate of 1 is FedAvg, bit by bit."""
-    between("fedavgm", "momentum", momentum, 0, 1, ends="[)")
-    between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")
     method = Method(
-        name="fedavgm",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=ServerMomentum(momentum, learning_rate), weighted_sum_only=True),
         about=About(
@@ -23,4 +20,4 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: SwaSettings
             secure_sums="yes: the server needs only the weighted sum",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedavgm")

@@ -1,12 +1,13 @@
 """FedBN: Li et al., Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021."""
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
+from msgspec import Meta
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from shared_components.common.arguments import require_list
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
@@ -14,20 +15,19 @@ from shared_components.core.partition import Role, Rule, Slice, TensorRule
 NORMS: dict[str, type[nn.Module]] = {
     "batch": _BatchNorm, "layer": nn.LayerNorm, "group": nn.GroupNorm, "instance": _InstanceNorm, "rms": nn.RMSNorm,
 }  # fmt: skip
+Norms = Annotated[
+    Sequence[Literal["batch", "layer", "group", "instance", "rms"]],
+    Meta(min_length=1, description=f"write a list of one or more of {', '.join(NORMS)}, or null for all kinds"),
+]
 
 
-def build(*, norms: Sequence[str] | None = None) -> Method:
+def build(*, norms: Norms | None = None) -> Method:
     """Return FedBN: normalisation layers stay at each site; FedBN on layer norms is also called FedLN.
 
     ``norms`` are the kinds of LOCAL layers, with their running statistics; the network must contain each. None: all
     kinds.
     """
-    if norms is not None:
-        require_list(norms, "fedbn: norms", "layer")
-        if unknown := sorted(set(norms) - set(NORMS)):
-            raise ValueError(f"fedbn: norms contains {', '.join(unknown)}; use {', '.join(NORMS)}")
     return Method(
-        name="fedbn",
         partition=normalisation(norms),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         about=About(

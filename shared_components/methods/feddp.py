@@ -7,24 +7,26 @@ fine-tunes its own model on pixels where the frozen models disagree.
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, one_of
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces, weighted_sum
 from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.core.losses import IGNORED, labelled_mean
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
+from shared_components.core.ranges import Count, FromZero
 from shared_components.networks.parts import fixed_tensors
 
-WEIGHTINGS = ("equal", "samples")
 TEACHERS = "teachers"
 
 
-def build(*, weighting: str = "equal", fine_tune_from: int | None = None, strength: float = 1.0) -> Method:
+def build(
+    *, weighting: Literal["equal", "samples"] = "equal", fine_tune_from: Count | None = None, strength: FromZero = 1.0
+) -> Method:
     """Return FedDP.
 
     Args:
@@ -33,12 +35,8 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
             stage 1, and queries never leave the site.
         strength: Weight of the disagreement term in stage 2.
     """
-    one_of("feddp", "weighting", weighting, WEIGHTINGS)
-    between("feddp", "fine_tune_from", fine_tune_from, 1, whole=True, null="stage 1 only")
-    between("feddp", "strength", strength, 0)
     two_stages = fine_tune_from is not None
     return Method(
-        name="feddp",
         partition=queries(Role.MIXED, Role.MIXED) if two_stages else queries(Role.LOCAL, Role.GLOBAL),
         server=Server(aggregator=TwoStages(weighting, fine_tune_from)),
         local=Local(objective=Disagreement(strength) if two_stages else task_objective),

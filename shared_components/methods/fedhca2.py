@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, require_list
 from shared_components.core.aggregators.clustering import first_groups, groups_of
 from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
 from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weight_names
 from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
+from shared_components.core.ranges import FromZero, Names, Share, ShareBelowOne, SomeNames
 from shared_components.networks.parts import inside, resolve, shared_paths
 
 ENCODER_LAYER = "encoder"  # the whole encoder is one layer; a decoder's layers are named by module path
@@ -25,14 +25,14 @@ ENCODER_LAYER = "encoder"  # the whole encoder is one layer; a decoder's layers 
 
 def build(
     *,
-    encoder: Sequence[str] = ("encoder",),
-    decoders: Sequence[str] = ("decoder",),
-    conflict: float = 0.4,
-    alpha: float = 0.1,
-    beta: float = 0.1,
-    hyper_rate: float = 0.01,
-    momentum: float = 0.9,
-    weight_decay: float = 1e-4,
+    encoder: SomeNames = ("encoder",),
+    decoders: Names = ("decoder",),
+    conflict: ShareBelowOne = 0.4,
+    alpha: Share = 0.1,
+    beta: Share = 0.1,
+    hyper_rate: FromZero = 0.01,
+    momentum: ShareBelowOne = 0.9,
+    weight_decay: FromZero = 1e-4,
 ) -> Method:
     """Return FedHCA2.
 
@@ -45,16 +45,7 @@ def build(
         hyper_rate, momentum, weight_decay: Settings of the optimizer of alpha and beta; with a hyper_rate of 0 both
             stay constant.
     """
-    for name, number in (("conflict", conflict), ("momentum", momentum)):
-        between("fedhca2", name, number, 0, 1, ends="[)")
-    for name, number in (("alpha", alpha), ("beta", beta)):
-        between("fedhca2", name, number, 0, 1)
-    for name, number in (("hyper_rate", hyper_rate), ("weight_decay", weight_decay)):
-        between("fedhca2", name, number, 0)
-    require_list(encoder, "fedhca2: encoder", "encoder")
-    require_list(decoders, "fedhca2: decoders", "decoder", least=0)
     return Method(
-        name="fedhca2",
         partition=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
         server=Server(
             aggregator=HyperWeights(conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay),

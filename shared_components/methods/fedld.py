@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.conflict import LayerwiseDecomposition
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import FromZero, Mode, Share, ShareAboveZero
 
 
-def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, decay: float = 0.99) -> Method:
+def build(
+    *, mode: Mode = "corrected", margin: FromZero = 0.03, keep: ShareAboveZero = 0.8, decay: Share = 0.99
+) -> Method:
     """Return FedLD: a penalty on confident predictions, and a server that keeps principal directions of the changes.
 
     Args:
@@ -20,12 +22,7 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
         keep: Share of the principal directions that the server keeps; 0.8 as released.
         decay: Decay of the history of changes per round; 0.99 as released.
     """
-    check_mode("fedld", mode)
-    between("fedld", "margin", margin, 0)
-    between("fedld", "keep", keep, 0, 1, ends="(]")
-    between("fedld", "decay", decay, 0, 1)
     return Method(
-        name="fedld",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=LayerwiseDecomposition(keep, decay)),
         local=Local(objective=Margin(margin, whole_batch=mode == "as_released")),

@@ -10,7 +10,6 @@ def build(*, swa: SwaSettings = None) -> Method:
     """Return FedMedian, the coordinate-wise median of sites' weights; ``swa`` as in `averaging.Averaging`."""
     aggregator = TrimmedMean()
     method = Method(
-        name="fedmedian",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
@@ -22,4 +21,4 @@ def build(*, swa: SwaSettings = None) -> Method:
             secure_sums="no: the server sorts sites' values",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedmedian")

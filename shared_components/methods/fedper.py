@@ -1,16 +1,14 @@
 """FedPer: Arivazhagan et al., Federated Learning with Personalization Layers, arXiv 1912.00818."""
 
-from collections.abc import Sequence
-
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Server
+from shared_components.core.ranges import SomeNames
 from shared_components.core.rules import HEAD, modules
 
 
-def build(*, personal: Sequence[str] = HEAD) -> Method:
+def build(*, personal: SomeNames = HEAD) -> Method:
     """Return FedPer: the ``personal`` last layers stay at each site, the rest is averaged; both train together."""
     return Method(
-        name="fedper",
         partition=modules(personal, what="fedper: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         about=About(

@@ -1,27 +1,23 @@
 """FedProx: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
-from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
+from shared_components.core.ranges import FromZero, Mode, Names
 from shared_components.core.rules import all_but
 
 
-def build(*, mu: float = 0.01, mode: str = "corrected", personal: Sequence[str] = ()) -> Method:
+def build(*, mu: FromZero = 0.01, mode: Mode = "corrected", personal: Names = ()) -> Method:
     """Return FedProx: FedAvg whose local loss adds mu/2 times the squared distance to the received weights.
 
     FedBN's released FedProx has ``mu`` 0.01. With mode ``as_released``, the term is logged but has no gradient, as in
     SurgFed's released baseline. ``personal`` parts or modules never leave the site, such as heads of different tasks.
     """
-    between("fedprox", "mu", mu, 0)
-    check_mode("fedprox", mode)
     return Method(
-        name="fedprox",
         partition=all_but(personal, what="fedprox: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=Proximal(mu, inert=mode == "as_released")),

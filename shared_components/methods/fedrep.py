@@ -1,26 +1,23 @@
 """FedRep: Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Role
+from shared_components.core.ranges import ShareBetween, SomeNames
 from shared_components.core.rules import HEAD, modules
 
 
-def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
+def build(*, personal: SomeNames = HEAD, head_share: ShareBetween = 0.5) -> Method:
     """Return FedRep: in each round a site first trains its head (``personal``), then the received body.
 
     ``head_share`` of a round's steps train the head; each phase has at least one step. The released code uses 10 of 11
     epochs. A round with a single step trains both together, as FedPer does.
     """
-    between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(
-        name="fedrep",
         partition=modules(personal, what="fedrep: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=TwoPhases(head_share)),

@@ -1,16 +1,23 @@
 """FedSAM and FedASAM with stochastic weight averaging: Caldarola et al., Improving Generalization in Federated
 Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
-from shared_components.common.arguments import between, one_of, true_or_false
+from typing import Literal
+
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Local, Method, Server
-from shared_components.core.objectives import SCALINGS, SharpnessAware
+from shared_components.core.objectives import SharpnessAware
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import FromZero
 
 
 def build(
-    *, rho: float = 0.05, adaptive: bool = False, eta: float = 0.01, scaling: str = "paper", swa: SwaSettings = None
+    *,
+    rho: FromZero = 0.05,
+    adaptive: bool = False,
+    eta: FromZero = 0.01,
+    scaling: Literal["paper", "as_released"] = "paper",
+    swa: SwaSettings = None,
 ) -> Method:
     """Return FedSAM, or with ``adaptive`` FedASAM.
 
@@ -22,12 +29,7 @@ def build(
         scaling: Tensors that ASAM scales: ``paper`` means tensors with two or more dimensions, ``as_released`` means
             tensors with "weight" in their name, including normalisation layers.
     """
-    between("fedsam", "rho", rho, 0)
-    true_or_false("fedsam", "adaptive", adaptive)
-    between("fedsam", "eta", eta, 0)
-    one_of("fedsam", "scaling", scaling, SCALINGS)
     method = Method(
-        name="fedsam",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(gradients=SharpnessAware(rho, adaptive, eta, scaling)),
@@ -40,4 +42,4 @@ def build(
             secure_sums="yes: the server needs only the weighted sum",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "fedsam")

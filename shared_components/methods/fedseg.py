@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean, in_site_order
 from shared_components.core.exchange import Aggregation, Extra, Models, State, StatelessStart, Update
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Requires, Server, Term
 from shared_components.core.objectives import as_received
 from shared_components.core.partition import Partition, Pieces, Role, everything
+from shared_components.core.ranges import AboveZero, Count, FromZero
 from shared_components.networks.protocols import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"
@@ -27,7 +27,9 @@ WIDEST = 4096  # maximum number of features of a prototype
 LONGEST = 1 + 2**-8  # maximum norm of a prototype: 1, plus the rounding of bfloat16 in messages
 
 
-def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096, prototype_images: int = 16) -> Method:
+def build(
+    *, temperature: AboveZero = 0.07, weight: FromZero = 1.0, anchors: Count = 4096, prototype_images: Count = 16
+) -> Method:
     """Return FedSeg.
 
     Args:
@@ -37,12 +39,7 @@ def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096
             released.
         prototype_images: Number of training frames per round from which a site computes its class prototypes.
     """
-    between("fedseg", "temperature", temperature, 0, ends="(]")
-    between("fedseg", "weight", weight, 0)
-    between("fedseg", "anchors", anchors, 1, whole=True)
-    between("fedseg", "prototype_images", prototype_images, 1, whole=True)
     return Method(
-        name="fedseg",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=WithPrototypes()),
         local=Local(

@@ -4,35 +4,35 @@ Sites keep the encoder's queries and the layers that select channels from their 
 synthetic frames (SERQ). bundles/fedst/docs/README.md lists our own choices: our text of the paper lacks its formulas.
 """
 
-from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from shared_components.common.arguments import between, one_of, true_or_false
+from msgspec import Meta
+
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Local, Method, Requires, Server, ServerUpdate
+from shared_components.core.ranges import AboveZero, Count, CountFromZero, FromZero, Names, Share, ShareBelowOne
 from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
-from shared_components.core.text.site_text import DEFAULT, KINDS, WORDINGS, SiteText, if_it_has_an_indicator
+from shared_components.core.text.site_text import DEFAULT, EncoderKind, SiteText, Wording, if_it_has_an_indicator
 from shared_components.networks.protocols import Encodes
-
-SYNTHETIC = ("quantification", "fine_tuning", "none")
 
 
 def build(
     *,
-    personal: Sequence[str] = ("queries",),
+    personal: Names = ("queries",),
     personal_selection: bool = True,
-    text_encoder: str = DEFAULT,
-    text_wording: str = "sentence",
-    synthetic: str = "quantification",
-    batches: int = 100,
-    pretraining: int = 1000,
-    average: float = 0.9,
-    descriptor_weight: float = 30.0,
-    representation_weight: float = 300.0,
-    rate: float = RATE,
-    pretraining_rate: float = 1.0,
-    descriptor_rate: float = 0.2,
-    seed: int = 0,
+    text_encoder: EncoderKind = DEFAULT,
+    text_wording: Wording = "sentence",
+    synthetic: Literal["quantification", "fine_tuning", "none"] = "quantification",
+    batches: Count = 100,
+    pretraining: CountFromZero = 1000,
+    average: ShareBelowOne = 0.9,
+    descriptor_weight: FromZero = 30.0,
+    representation_weight: FromZero = 300.0,
+    rate: AboveZero = RATE,
+    pretraining_rate: AboveZero = 1.0,
+    descriptor_rate: Share = 0.2,
+    seed: Annotated[int, Meta(ge=0, description="it is a whole number, at least 0")] = 0,
 ) -> Method:
     """Return FedST or one of its ablations; ablations without the temporal layer or the text need another `network`.
 
@@ -48,18 +48,12 @@ def build(
         rate: Server learning rate as a multiple of the job's; our text of the paper lacks it.
         seed: Seed of ``random`` and ``gaussian`` text vectors.
     """
-    true_or_false("fedst", "personal_selection", personal_selection)
-    one_of("fedst", "text_encoder", text_encoder, KINDS)
-    one_of("fedst", "text_wording", text_wording, WORDINGS)
-    one_of("fedst", "synthetic", synthetic, SYNTHETIC)
-    between("fedst", "seed", seed, 0, whole=True)
     weights, rates = (descriptor_weight, representation_weight), (rate, pretraining_rate, descriptor_rate)
-    updates: dict[str, ServerUpdate] = {  # building both checks all numbers
-        "quantification": Quantification(batches, pretraining, average, *weights, *rates, who="fedst"),
-        "fine_tuning": FineTuning(batches, rate, who="fedst"),
+    updates: dict[str, ServerUpdate] = {
+        "quantification": Quantification(batches, pretraining, average, *weights, *rates),
+        "fine_tuning": FineTuning(batches, rate),
     }
     return Method(
-        name="fedst",
         partition=representation(personal, selection=personal_selection, what="fedst: personal"),  # Eq. (5)
         server=Server(
             aggregator=WeightedMean(),  # Eq. (6)

@@ -1,23 +1,20 @@
 """Krum: Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017 (arXiv 1703.02757)."""
 
-from shared_components.common.arguments import between, one_of
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
-from shared_components.core.aggregators.robust import NEIGHBOURS, Krum
+from shared_components.core.aggregators.robust import Krum, Neighbours
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import CountFromZero
 
 
-def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: SwaSettings = None) -> Method:
+def build(*, faults: CountFromZero = 0, neighbours: Neighbours = "n-f-2", swa: SwaSettings = None) -> Method:
     """Return Krum: all sites continue from the model that is nearest to its neighbours.
 
     ``faults`` is the number f of faulty or hostile sites to tolerate; n >= 2f + 3 sites are needed. ``neighbours`` in
     the score are ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
     """
-    between("krum", "faults", faults, 0, whole=True)
-    one_of("krum", "neighbours", neighbours, NEIGHBOURS)
     aggregator = Krum(faults, neighbours=neighbours)
     method = Method(
-        name="krum",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
@@ -29,4 +26,4 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: SwaSettings = None
             secure_sums="no: the server compares sites' weights",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "krum")

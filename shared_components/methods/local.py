@@ -8,7 +8,6 @@ from shared_components.core.partition import Role, everything
 def build() -> Method:
     """Return local training: as many steps as in a federation, without any exchange."""
     return Method(
-        name="local",
         partition=everything(Role.LOCAL),
         server=Server(aggregator=WeightedMean()),
         requires=Requires(multi_task=True),

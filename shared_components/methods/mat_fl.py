@@ -3,17 +3,15 @@
 Sites with different tasks share an encoder if their encoders change similarly (core/aggregators/clustering.py).
 """
 
-from collections.abc import Sequence
-
-from shared_components.common.arguments import between, true_or_false
 from shared_components.core.aggregators.clustering import Clustering
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
+from shared_components.core.ranges import Count, FromZero, SomeNames
 from shared_components.core.rules import modules
 
 
 def build(
-    *, shared: Sequence[str] = ("encoder",), clusters: int = 2, soft: bool = False, threshold: float = 0.0
+    *, shared: SomeNames = ("encoder",), clusters: Count = 2, soft: bool = False, threshold: FromZero = 0.0
 ) -> Method:
     """Return MaT-FL: encoders are averaged inside clusters of sites, which are recomputed in each round.
 
@@ -23,11 +21,7 @@ def build(
         soft: Weigh all sites by similarity instead of clustering.
         threshold: Number added to the cosines of ``soft``; larger values make the weights more equal.
     """
-    between("mat_fl", "clusters", clusters, 1, whole=True)
-    true_or_false("mat_fl", "soft", soft)
-    between("mat_fl", "threshold", threshold, 0)
     return Method(
-        name="mat_fl",
         partition=modules(shared, what="mat_fl: shared", inside=Role.MIXED, outside=Role.LOCAL),
         server=Server(aggregator=Clustering(clusters, soft, threshold)),
         requires=Requires(multi_task=True),

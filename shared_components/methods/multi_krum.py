@@ -1,13 +1,22 @@
 """Multi-Krum: Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017 (arXiv 1703.02757)."""
 
-from shared_components.common.arguments import between, one_of
+from typing import Annotated
+
+from msgspec import Meta
+
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
-from shared_components.core.aggregators.robust import NEIGHBOURS, Krum
+from shared_components.core.aggregators.robust import Krum, Neighbours
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import CountFromZero
+
+WHOLE = "it is a whole number, at least 1, or null for n - f; a number below 1 is a share of the sites"
+Keep = Annotated[float | None, Meta(description=WHOLE)]
 
 
-def build(*, faults: int = 0, keep: float | None = None, neighbours: str = "n-f-2", swa: SwaSettings = None) -> Method:
+def build(
+    *, faults: CountFromZero = 0, keep: Keep = None, neighbours: Neighbours = "n-f-2", swa: SwaSettings = None
+) -> Method:
     """Return Multi-Krum: the mean of the models that are nearest to their neighbours.
 
     Args:
@@ -16,13 +25,10 @@ def build(*, faults: int = 0, keep: float | None = None, neighbours: str = "n-f-
             sites: two thirds keep 6 of 9.
         neighbours: Number of neighbours in the score: ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
     """
-    between("multi_krum", "faults", faults, 0, whole=True)
-    if not (isinstance(keep, float) and 0 < keep < 1):
-        between("multi_krum", "keep", keep, 1, whole=True, null="n - f; a number below 1 is a share of the sites")
-    one_of("multi_krum", "neighbours", neighbours, NEIGHBOURS)
+    if not (keep is None or 0 < keep < 1 or (isinstance(keep, int) and keep >= 1)):
+        raise ValueError(f"multi_krum: keep is {keep!r}; {WHOLE}")
     aggregator = Krum(faults, keep, neighbours)
     method = Method(
-        name="multi_krum",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),
@@ -34,4 +40,4 @@ def build(*, faults: int = 0, keep: float | None = None, neighbours: str = "n-f-
             secure_sums="no: the server compares sites' weights",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "multi_krum")

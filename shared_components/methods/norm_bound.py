@@ -1,16 +1,14 @@
 """FedAvg with norm clipping of updates: Sun et al., Can You Really Backdoor Federated Learning?, arXiv 1911.07963."""
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.robust import BoundedMean
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import AboveZero
 
 
-def build(*, times: float | None = 1.0) -> Method:
+def build(*, times: AboveZero | None = 1.0) -> Method:
     """Return FedAvg with clipped norms of updates, at ``times`` the round's median update norm; None: no bound."""
-    between("norm_bound", "times", times, 0, ends="()", null="no bound")
     return Method(
-        name="norm_bound",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=BoundedMean(times)),
         about=About(

@@ -9,24 +9,20 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators import hypernetwork as hn
 from shared_components.core.method import About, Aggregation, Method, Models, Profile, Server, State, Update
 from shared_components.core.partition import Partition, Role, Slice, TensorRule
+from shared_components.core.ranges import FromZero, Mode
 from shared_components.networks.parts import inside, parts_of, resolve
 
 
-def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int = 0) -> Method:
+def build(*, mode: Mode = "corrected", hypernetwork_rate: FromZero = 5e-3, seed: hn.Seed = 0) -> Method:
     """Return pFedLA: every site's model is a mixture of all sites' models, layer by layer.
 
     Mode ``corrected`` moves a site's mixture in the direction of its training, ``as_released`` against it. ``seed`` is
     for the hypernetworks' initial weights.
     """
-    check_mode("pfedla", mode)
-    between("pfedla", "hypernetwork_rate", hypernetwork_rate, 0)
-    between("pfedla", "seed", seed, 0, hn.LARGEST_SEED, whole=True)
     return Method(
-        name="pfedla",
         partition=by_layer,
         server=Server(
             aggregator=LayerMixtures(hypernetwork_rate, released=mode == "as_released", seed=seed),

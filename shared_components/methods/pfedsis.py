@@ -6,45 +6,48 @@ Algorithm 1. Mode `corrected` follows the paper's equations, mode `as_released` 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
 from shared_components.core import exchange
 from shared_components.core.aggregators import hypernetwork as hn
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces
-from shared_components.core.aggregators.site_weights import SCALES, similarity_mean
+from shared_components.core.aggregators.site_weights import Scale, similarity_mean
 from shared_components.core.exchange import Aggregation, Extras, Models, Profile, State, Update
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.core.method import About, Context, GraphCut, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
+from shared_components.core.ranges import AboveZero, Count, FromZero, Mode, ShareAboveZero
 from shared_components.core.task import Batch
 from shared_components.networks.protocols import TwoPaths, two_paths
 from shared_components.networks.pvt_v2 import HEADS
 
-PLACES = {  # personal part: (prefix, infix) of its tensor names
+Part = Literal["decoder", "q", "k", "v"]
+PLACES: dict[Part, tuple[str, str]] = {  # personal part: (prefix, infix) of its tensor names
     "decoder": ("decoder_personal.", "."),
     "q": ("encoder.", ".attn.q."),
     "k": ("encoder.", ".attn.kv."),
     "v": ("encoder.", ".attn.kv."),
 }
+PersonalParts = Annotated[Sequence[Part], Meta(description=f"write a list of any of {', '.join(PLACES)}")]
 
 
 def build(
     *,
-    mode: str = "corrected",
-    personal: Sequence[str] = tuple(PLACES),
+    mode: Mode = "corrected",
+    personal: PersonalParts = tuple(PLACES),
     head_aligned: bool = False,
     ape: bool = True,
     sge: bool = True,
-    sensitivity_images: int = 64,
-    sensitivity_scale: str = "raw",
-    sensitivity_temperature: float = 1.0,
-    cross_style_share: float = 1.0,
-    hypernetwork_rate: float = 5e-3,
-    seed: int = 0,
+    sensitivity_images: Count = 64,
+    sensitivity_scale: Scale = "raw",
+    sensitivity_temperature: AboveZero = 1.0,
+    cross_style_share: ShareAboveZero = 1.0,
+    hypernetwork_rate: FromZero = 5e-3,
+    seed: hn.Seed = 0,
 ) -> Method:
     """Return PFedSIS or one of the ablations of Tables III and IV.
 
@@ -61,17 +64,10 @@ def build(
         hypernetwork_rate: Learning rate of Eqs. (8) and (9).
         seed: Seed of the hypernetworks' initial weights.
     """
-    check_mode("pfedsis", mode)
-    _check_parts(personal, head_aligned=head_aligned, ape=ape, sge=sge)
-    between("pfedsis", "sensitivity_images", sensitivity_images, 1, whole=True)
-    one_of("pfedsis", "sensitivity_scale", sensitivity_scale, SCALES)
-    between("pfedsis", "sensitivity_temperature", sensitivity_temperature, 0, ends="(]")
-    between("pfedsis", "cross_style_share", cross_style_share, 0, 1, ends="(]")
-    between("pfedsis", "hypernetwork_rate", hypernetwork_rate, 0)
-    between("pfedsis", "seed", seed, 0, hn.LARGEST_SEED, whole=True)
+    if ape and "decoder" not in personal:
+        raise ValueError("pfedsis: ape needs a personal decoder for its appearance head; add 'decoder' to 'personal'")
     released, own = mode == "as_released", Role.MIXED if ape else Role.LOCAL
     return Method(
-        name="pfedsis",
         partition=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
         server=Server(
             aggregator=PersonalisedAggregator(
@@ -98,16 +94,6 @@ def build(
     )
 
 
-def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge: bool) -> None:
-    for name, switch in (("head_aligned", head_aligned), ("ape", ape), ("sge", sge)):
-        true_or_false("pfedsis", name, switch)
-    require_list(personal, "pfedsis: personal", "decoder", least=0)
-    if unknown := set(personal) - set(PLACES):
-        raise ValueError(f"pfedsis: personal contains {sorted(unknown)}; use {', '.join(PLACES)}")
-    if ape and "decoder" not in personal:
-        raise ValueError("pfedsis: ape needs a personal decoder for its appearance head; add 'decoder' to 'personal'")
-
-
 @dataclass(frozen=True)
 class Disentanglement:
     """GPD (Section III-B): half of the q, k, v rows and the second decoder are personal, the rest is GLOBAL.
@@ -116,7 +102,7 @@ class Disentanglement:
     heads are personal, so stage 1 with its single head has no personal head.
     """
 
-    personal: tuple[str, ...]
+    personal: tuple[Part, ...]
     head_aligned: bool
     role: Role
 
@@ -262,7 +248,7 @@ class PersonalisedAggregator:
     ape: bool
     sge: bool
     released: bool
-    scale: str
+    scale: Scale
     temperature: float
     rate: float
     seed: int

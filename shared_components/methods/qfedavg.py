@@ -5,21 +5,21 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.site_weights import FairMean
 from shared_components.core.exchange import scalar
 from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
 from shared_components.core.objectives import as_received
 from shared_components.core.partition import Partition, Role, everything
+from shared_components.core.ranges import AboveZero, Count, FromZero, Mode
 
 
 def build(
     *,
-    mode: str = "corrected",
-    q: float = 0.2,
-    learning_rate: float = 100.0,
-    loss_images: int | None = None,
+    mode: Mode = "corrected",
+    q: FromZero = 0.2,
+    learning_rate: AboveZero = 100.0,
+    loss_images: Count | None = None,
     swa: SwaSettings = None,
 ) -> Method:
     """Return q-FedAvg: sites with a larger loss weigh more in the shared model.
@@ -30,12 +30,7 @@ def build(
         learning_rate: 1 / L; a larger value shortens the step less.
         loss_images: Number of training frames in F_k, the loss of the received model; None: all frames.
     """
-    check_mode("qfedavg", mode)
-    between("qfedavg", "q", q, 0)
-    between("qfedavg", "learning_rate", learning_rate, 0, ends="(]")
-    between("qfedavg", "loss_images", loss_images, 1, whole=True, null="all frames")
     method = Method(
-        name="qfedavg",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released")),
         local=Local(measure=received_loss, measure_images=loss_images, extras={"loss": scalar}),
@@ -47,7 +42,7 @@ def build(
             secure_sums="no: the server uses each site's Delta_k and h_k",
         ),
     )
-    return averaged(method, swa)
+    return averaged(method, swa, "qfedavg")
 
 
 @torch.no_grad()

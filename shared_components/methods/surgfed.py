@@ -4,35 +4,35 @@ Layers that select channels from a site's text (LCS, Eq. (2)) stay at the site. 
 sites' changes, layer by layer (LHA, Eqs. (3) to (8), core/aggregators/language_guided.py).
 """
 
-from shared_components.common.arguments import between, check_mode, one_of, true_or_false
-from shared_components.core.aggregators.language_guided import ATTENTIONS, ITEM, TEXTS, LanguageGuided
+from typing import Literal
+
+from shared_components.core.aggregators.language_guided import ITEM, Attention, LanguageGuided, Texts
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Aggregator, Local, Method, Requires, Server
 from shared_components.core.partition import Role
+from shared_components.core.ranges import FromZero, Mode, Seed, Share
 from shared_components.core.rules import modules
-from shared_components.core.text.site_text import DEFAULT, KINDS, WORDINGS, SiteText, if_it_has_an_indicator
+from shared_components.core.text.site_text import DEFAULT, EncoderKind, SiteText, Wording, if_it_has_an_indicator
 from shared_components.networks.protocols import Remembers
 
 MEMORY, DECODER = ("memory_attention", "memory_encoder", "object_pointer"), ("mask_decoder",)
 AGGREGATED = {"both": (*MEMORY, *DECODER), "decoder": DECODER, "memory": MEMORY}
-SAME = "same"
-LARGEST_SEED = 2**63 - 1  # limit of torch.Generator
 
 
 def build(
     *,
-    mode: str = "corrected",
-    aggregated: str = "both",
+    mode: Mode = "corrected",
+    aggregated: Literal["both", "decoder", "memory"] = "both",
     lha: bool = True,
-    attention: str = "plain",
-    texts: str = "own",
-    psi: float = 0.1,
-    hyper_rate: float = 1e-3,
-    weight_decay: float | None = None,
-    text_encoder: str = DEFAULT,
-    text_wording: str = "task",
-    lha_encoder: str = SAME,
-    seed: int = 0,
+    attention: Attention = "plain",
+    texts: Texts = "own",
+    psi: Share = 0.1,
+    hyper_rate: FromZero = 1e-3,
+    weight_decay: FromZero | None = None,
+    text_encoder: EncoderKind = DEFAULT,
+    text_wording: Wording = "task",
+    lha_encoder: Literal["same", EncoderKind] = "same",
+    seed: Seed = 0,
 ) -> Method:
     """Return SurgFed or one of its ablations; ablations without LCS need another `network`.
 
@@ -53,26 +53,13 @@ def build(
         lha_encoder: Encoder of the text that LHA reads (Table IV); ``same`` is the encoder of LCS.
         seed: Seed of the hypernetwork, and of ``random`` and ``gaussian`` text vectors.
     """
-    check_mode("surgfed", mode)
-    one_of("surgfed", "aggregated", aggregated, AGGREGATED)
-    true_or_false("surgfed", "lha", lha)
-    one_of("surgfed", "attention", attention, ATTENTIONS)
-    one_of("surgfed", "texts", texts, TEXTS)
-    between("surgfed", "psi", psi, 0, 1)
-    between("surgfed", "hyper_rate", hyper_rate, 0)
-    between("surgfed", "weight_decay", weight_decay, 0, null="0, and 0.99 as released")
-    one_of("surgfed", "text_encoder", text_encoder, KINDS)
-    one_of("surgfed", "text_wording", text_wording, WORDINGS)
-    one_of("surgfed", "lha_encoder", lha_encoder, (SAME, *KINDS))
-    between("surgfed", "seed", seed, 0, LARGEST_SEED, whole=True)
     released = mode == "as_released"
     decay = weight_decay if weight_decay is not None else 0.99 if released else 0.0
     attends = LanguageGuided(attention, texts, psi, hyper_rate, decay, seed, released)
     aggregator: Aggregator = attends if lha else WeightedMean()
     reads = lha and texts != "none"
-    of_lha = SiteText(text_encoder if lha_encoder == SAME else lha_encoder, text_wording, seed)
+    of_lha = SiteText(text_encoder if lha_encoder == "same" else lha_encoder, text_wording, seed)
     return Method(
-        name="surgfed",
         partition=modules(
             AGGREGATED[aggregated],
             what="surgfed: aggregated",

@@ -1,17 +1,15 @@
 """Trimmed mean: Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (arXiv 1803.01498)."""
 
-from shared_components.common.arguments import between
 from shared_components.core.aggregators.robust import TrimmedMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
+from shared_components.core.ranges import CountFromZero
 
 
-def build(*, trim: int = 1) -> Method:
+def build(*, trim: CountFromZero = 1) -> Method:
     """Return the trimmed mean: for each weight, the sites' mean without ``trim`` values at each end."""
-    between("trimmed_mean", "trim", trim, 0, whole=True)
     aggregator = TrimmedMean(trim)
     return Method(
-        name="trimmed_mean",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
         requires=Requires(min_sites=aggregator.min_sites),

@@ -66,8 +66,7 @@ class MaeVit(Vit):
         Returns:
             Patches (B, 3, H, W) in normalised pixels, or in the pixel space of the training loss.
 
-        Raises:
-            ValueError: The shape is invalid, or images have different numbers of hidden patches.
+        Raises ValueError: the shape is invalid, or images have different numbers of hidden patches.
         """
         rows, columns = self.grid(image)
         masked = image.new_zeros(len(image), rows * columns, dtype=torch.bool)

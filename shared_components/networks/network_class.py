@@ -21,10 +21,8 @@ from torch.overrides import TorchFunctionMode
 from shared_components.common.schema import short_repr
 
 OURS = "shared_components.networks."
-MOST_NUMBERS = 2**31
-"""Maximum number of elements in a network that a server builds for a job."""
-MOST_STEPS = 50_000
-"""Maximum number of torch calls while a network is built; SAM2 small makes 4,524."""
+MOST_NUMBERS = 2**31  # maximum number of elements in a network that a server builds for a job
+MOST_STEPS = 50_000  # maximum number of torch calls while a network is built; SAM2 small makes 4,524
 VARIABLE = "SURGFL_NETWORKS"
 MONAI = "monai"  # entry of the variable for all MONAI_NETWORKS
 _NETS = "monai.networks.nets"

@@ -54,8 +54,7 @@ class PvtFpnClips(nn.Module):
         drop_path: Stochastic depth of the last encoder block.
         dropout: Channel dropout of the decoder.
 
-    Raises:
-        ValueError: An argument is unknown, or the sizes are inconsistent.
+    Raises ValueError: an argument is unknown, or the sizes are inconsistent.
     """
 
     stride: Final = 32  # stride of the coarsest feature map in pixels

@@ -24,11 +24,7 @@ CHUNK = 32  # frames per encoder call, except in training, where batch normalisa
 
 
 class ResNetClips(nn.Module):
-    """Classify clips; 25,873,478 parameters for six classes.
-
-    Args:
-        out_channels: Number of classes.
-    """
+    """Classify clips; 25,873,478 parameters for six classes."""
 
     takes_clips: Final = True
     chunk: Final = CHUNK
@@ -58,11 +54,7 @@ class ResNetClips(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Classify images, or compute 2,048 features; 25,557,032 parameters with 1,000 classes, 23,508,032 without.
-
-    Args:
-        classes: Outputs of the last layer `fc`; 0: no last layer.
-    """
+    """Classify images, or without ``classes`` compute 2,048 features; 25,557,032 parameters with 1,000 classes."""
 
     official = ("ResNet-50", "fc")  # see `checkpoints.load_encoder`
     mean: Tensor

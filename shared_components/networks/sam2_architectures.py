@@ -20,25 +20,18 @@ LAYER_SCALE, STD = 1e-6, 0.02  # initial layer scale and standard deviation of t
 class Architecture:
     """Sizes of the image encoder's four stages, and of memory and decoder.
 
-    Attributes:
-        channels, blocks, heads, windows: Sizes of the stages. A window of the first stage has 8 cells of 4 pixels, so
-            it divides frames with multiples of 32.
-        everywhere: Indices of blocks with global attention; none may be the first block of stages 2 to 4.
-        width: Channels of the feature maps that memory and decoder read, a multiple of 64.
-        layers: Number of layers of memory attention.
-        hidden: Hidden width of memory attention and decoder; the memory encoder has half of it.
-        filled_boxes: Also prompt with the box's area as a mask. The published weights were not trained with it; from
-            random weights a network then learns boxes in a tenth of the steps.
+    With ``filled_boxes``, the box's area is also a mask prompt. The published weights were not trained with it; from
+    random weights a network then learns boxes in a tenth of the steps.
     """
 
     channels: tuple[int, ...] = (96, 192, 384, 768)
     blocks: tuple[int, ...] = (1, 2, 7, 2)
     heads: tuple[int, ...] = (1, 2, 4, 8)
-    windows: tuple[int, ...] = (8, 4, 14, 7)
-    everywhere: tuple[int, ...] = (5, 7, 9)
-    width: int = 256
-    layers: int = 4
-    hidden: int = 2048
+    windows: tuple[int, ...] = (8, 4, 14, 7)  # first: 8 cells of 4 pixels, which divide multiples of 32 pixels
+    everywhere: tuple[int, ...] = (5, 7, 9)  # blocks with global attention; not the first block of stages 2 to 4
+    width: int = 256  # channels of the feature maps that memory and decoder read, a multiple of 64
+    layers: int = 4  # layers of memory attention
+    hidden: int = 2048  # hidden width of memory attention and decoder; the memory encoder has half of it
     filled_boxes: bool = False
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.networks.checkpoints import CheckpointError, load_weights, require_equal, require_finite
 from shared_components.networks.parts import inside
 from shared_components.networks.sam2_architectures import ARCHITECTURES
@@ -20,38 +21,7 @@ UNUSED = (
 """Modules of `transformers` that a network with box prompts and one mask per object does not need."""
 PUBLISHED = {(112, 24): "base_plus", (144, 48): "large"}  # (first-stage channels, blocks) of unsupported architectures
 META = ("image_encoder.", "sam_mask_decoder.", "sam_prompt_encoder.")  # name prefixes of Meta's layout
-NAMES = (
-    (r"^image_encoder\.trunk\.", "vision_encoder.backbone."),
-    (r"^image_encoder\.neck\.convs\.(\d+)\.conv\.", r"vision_encoder.neck.convs.\1."),
-    (r"\.patch_embed\.proj\.", ".patch_embed.projection."),
-    (r"^sam_(prompt_encoder|mask_decoder)\.", r"\1."),
-    (r"\.pe_layer\.positional_encoding_gaussian_matrix$", ".shared_embedding.positional_embedding"),
-    (r"\.mask_downscaling\.", ".mask_embed."),
-    (r"\.output_upscaling\.0\.", ".upscale_conv1."),
-    (r"\.output_upscaling\.1\.", ".upscale_layer_norm."),
-    (r"\.output_upscaling\.3\.", ".upscale_conv2."),
-    (r"^obj_ptr_tpos_proj\.", "temporal_positional_encoding_projection_layer."),
-    (r"^obj_ptr_proj\.", "object_pointer_proj."),
-    (r"^maskmem_tpos_enc$", "memory_temporal_positional_encoding"),
-    (r"^no_mem_embed$", "no_memory_embedding"),
-    (r"^no_mem_pos_enc$", "no_memory_positional_encoding"),
-    (r"^no_obj_ptr$", "no_object_pointer"),
-    (r"^no_obj_embed_spatial$", "occlusion_spatial_embedding_parameter"),
-    (r"^memory_encoder\.pix_feat_proj\.", "memory_encoder.feature_projection."),
-    (r"^memory_encoder\.out_proj\.", "memory_encoder.projection."),
-    (r"^memory_encoder\.fuser\.", "memory_encoder.memory_fuser."),
-    (r"\.mask_downsampler\.encoder\.12\.", ".mask_downsampler.final_conv."),
-    (r"\.dwconv\.", ".depthwise_conv."),
-    (r"\.pwconv(\d)\.", r".pointwise_conv\1."),
-    (r"\.gamma$", ".scale"),
-    (r"\.out_proj\.", ".o_proj."),
-    (r"\.norm", ".layer_norm"),
-    (r"(\.mlp|mlps\.\d|object_pointer_proj|_head)\.layers\.0\.", r"\1.proj_in."),
-    (r"\.mlp\.layers\.1\.", ".mlp.proj_out."),  # two layers; all others have three
-    (r"(mlps\.\d|object_pointer_proj|_head)\.layers\.1\.", r"\1.layers.0."),
-    (r"(mlps\.\d|object_pointer_proj|_head)\.layers\.2\.", r"\1.proj_out."),
-)
-"""Replacements of Meta's names by the library's names, in this order."""
+NAMES = read_own_yaml(Path(__file__).with_name("sam2_names.yaml").read_text(encoding="utf-8"))
 
 
 def load_sam2(network: Sam2Clips, path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 STRIDE = 4  # stride of a mask prompt in pixels
 SCALE, BIAS = 20.0, -10.0  # scale and bias of a mask before the memory encoder
-CORNERS, NOTHING = (2, 3), -1  # point labels of a box's corners, and of a padding point
+CORNERS = (2, 3)  # point labels of a box's corners
 
 
 class Grid(NamedTuple):

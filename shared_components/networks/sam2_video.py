@@ -31,8 +31,7 @@ MODULES = (
     "vision_encoder", "prompt_encoder", "mask_decoder", "memory_attention", "memory_encoder", "object_pointer_proj",
     "temporal_positional_encoding_projection_layer",
 )  # fmt: skip
-Features = tuple[Tensor, Tensor, Tensor]
-"""Feature maps of the image encoder, (B, T, C, H/s, W/s) for s = 4, 8 and 16."""
+Features = tuple[Tensor, Tensor, Tensor]  # feature maps of the image encoder, (B, T, C, H/s, W/s) for s = 4, 8 and 16
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,7 @@ class Sam2Clips(nn.Module):
         depth_stride: Stride in pixels of the feature map from which depth is computed: 16, as released, or 4.
         trained_encoders: Train the image encoder and the prompt encoder, too.
 
-    Raises:
-        ValueError: An argument is unknown or out of its range, or `transformers` is not installed.
+    Raises ValueError: an argument is unknown or out of its range, or `transformers` is not installed.
     """
 
     stride: Final = 32  # a frame's sides are multiples of it
@@ -182,8 +180,7 @@ class Sam2Clips(nn.Module):
             Logits (B, T, 1 + N, H, W), where the first channel, background, is zero; or outputs of the depth head
             (B, T, 1, H, W). Without T for images.
 
-        Raises:
-            ValueError: The size or the boxes do not fit.
+        Raises ValueError: the size or the boxes do not fit.
         """
         if clip is not None and clip.dim() == 4:
             clip_boxes = boxes if boxes is None or boxes.dim() == 4 else boxes[:, None]

@@ -52,8 +52,7 @@ class Vit(nn.Module):
         drop_path: Stochastic depth of the last block, growing linearly from 0 at the first block.
         trained_encoders: Train the encoder; otherwise it is frozen.
 
-    Raises:
-        ValueError: An argument is unknown or out of its range.
+    Raises ValueError: an argument is unknown or out of its range.
     """
 
     if TYPE_CHECKING:  # TorchScript cannot read string annotations

@@ -81,8 +81,7 @@ class VitClips(Vit):
             Logits (B, out_channels) for images and for ``lstm``; logits of every stage and frame
             (S, B, T, out_channels) for clips and ``tcn``.
 
-        Raises:
-            ValueError: The shape is invalid, or neither argument is given.
+        Raises ValueError: the shape is invalid, or neither argument is given.
         """
         if features is None:
             if clip is None or (clip.dim() != 4 and clip.dim() != 5):

@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shared_components.common.arguments import between, true_or_false
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core import labels, video_metrics
 from shared_components.core.card import Card, Metric
-from shared_components.core.labels import CHANCE, Labels, LabelScore, by_video, none_for_nan
-from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.labels import CHANCE, Labels, LabelScore, Weights, by_video, none_for_nan
+from shared_components.core.ranges import FromZero
+from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import confusion, expected_cost, f1_scores
 from shared_components.data.classes import LABELS
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 
 TARGETS = {
     LABELS["gynsurg_action"]: "action",
@@ -53,12 +53,12 @@ def build(
     classes: Sequence[str],
     target: str = "",
     ordered: bool | None = None,
-    cost: float = 0.0,
-    weights: Mapping[str, float] | None = None,
-    frames: int = 1,
-    interval: float = 0.0,
-    padding: str = "first",
-    targets_of: str = "last",
+    cost: FromZero = 0.0,
+    weights: Weights | None = None,
+    frames: Frames = 1,
+    interval: Interval = 0.0,
+    padding: Padding = "first",
+    targets_of: TargetsOf = "last",
     random_frames: bool = False,
 ) -> Classification:
     """Return the task.
@@ -71,28 +71,26 @@ def build(
         weights: Class weights in the cross-entropy, by name; other classes have 1.
         frames, interval, padding, targets_of, random_frames: Sample settings, see `samples.SampleSpec`.
 
-    Raises ValueError without classes, for classes of another target, and for a number out of its range.
+    Raises ValueError without classes, and for classes of another target.
     """
     labels.check_classes("classification", classes)
-    between("classification", "cost", cost, 0)
     target = _target(target, tuple(classes))
     ordered = target == "grade" if ordered is None else ordered
-    true_or_false("classification", "ordered", ordered)
     if cost and not ordered:
         raise ValueError(f"classification: cost is {cost}, but the classes have no order; set ordered: true")
     spec = sample_spec(
         "classification", (target,), frames=frames, interval=interval, padding=padding, targets_of=targets_of,
         random_frames=random_frames,
     )  # fmt: skip
-    weighed = labels.check_weights("classification", weights, classes)
+    weighed = labels.class_weights(weights, classes)
     return Classification(tuple(classes), target, ordered, float(cost), weighed, spec)
 
 
-def _target(name: object, classes: tuple[str, ...]) -> str:
+def _target(name: str, classes: tuple[str, ...]) -> str:
     """Return the key of the target; ValueError if it is invalid or the classes belong to another target."""
     known = TARGETS.get(classes, "")
     name = name or known or "action"
-    if not isinstance(name, str) or not name.isidentifier():
+    if not name.isidentifier():
         raise ValueError(f"classification: target is {name!r}; use an identifier such as 'action'")
     if known and known != name:
         raise ValueError(

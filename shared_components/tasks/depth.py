@@ -10,27 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core import task as tasks
 from shared_components.core.card import Card, Metric
 from shared_components.core.prompting import Prompting, inputs_of, prompting_of
-from shared_components.core.prompts import of_clips, whole_frames
-from shared_components.core.task import Array, Batch, OneOutput, last_frame, last_target
+from shared_components.core.prompts import Rule, of_clips, whole_frames
+from shared_components.core.ranges import LARGEST, FromZero, Share
+from shared_components.core.task import Array, Batch, Frames, Interval, OneOutput, last_frame, last_target
 from shared_components.data.files import depth_values
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 
-POOLINGS = ("batch", "image")
-ACTIVATIONS = ("softplus", "sigmoid")
 MOST = 255.0  # mm: maximum depth of the sigmoid activation, as released by SurgFed
 LEAST = 1e-3  # mm: minimum depth in logarithms and ratios; smaller depths are clamped
+Scale = Annotated[float, Meta(ge=LEAST, le=LARGEST, description=f"it is a number, at least {LEAST}")]
 METRICS = (
     Metric("rmse", "RMSE", False, "mm", digits=2),
     Metric("mae", "MAE", False, "mm", digits=2),
@@ -64,18 +65,18 @@ DEFINITIONS = {
 def build(
     *,
     classes: Sequence[str] = (),
-    scale: float = 100.0,
-    log_error: float = 1.0,
-    variance: float = 0.5,
-    absolute: float = 0.1,
-    pooling: str = "batch",
-    activation: str = "softplus",
-    frames: int = 1,
-    interval: float = 0.0,
-    padding: str = "first",
-    targets_of: str = "last",
-    prompts: str = "none",
-    evaluation_prompts: str = "first",
+    scale: Scale = 100.0,
+    log_error: FromZero = 1.0,
+    variance: Share = 0.5,
+    absolute: FromZero = 0.1,
+    pooling: Literal["batch", "image"] = "batch",
+    activation: Literal["softplus", "sigmoid"] = "softplus",
+    frames: Frames = 1,
+    interval: Interval = 0.0,
+    padding: Padding = "first",
+    targets_of: TargetsOf = "last",
+    prompts: Literal["none", "first", "every_second"] = "none",
+    evaluation_prompts: Rule = "first",
 ) -> Depth:
     """Return the task.
 
@@ -92,20 +93,11 @@ def build(
             box. `evaluation_prompts`: The same in evaluation, which is of whole videos then.
 
     SurgFed's loss, L1, is log_error: 0 and absolute: 1.
-
-    Raises ValueError for a number out of its range and an unknown word.
     """
-    between("depth", "scale", scale, LEAST)
-    between("depth", "log_error", log_error, 0)
-    between("depth", "variance", variance, 0, 1)
-    between("depth", "absolute", absolute, 0)
-    one_of("depth", "pooling", pooling, POOLINGS)
-    one_of("depth", "activation", activation, ACTIVATIONS)
-    clips = {"frames": frames, "interval": interval, "padding": padding, "targets_of": targets_of}
-    spec = tasks.sample_spec("depth", ("depth",), **clips)
-    prompting = prompting_of(
-        "depth", spec, prompts=prompts, jitter=0.0, evaluation_prompts=evaluation_prompts, evaluation_jitter=0.0
+    spec = tasks.sample_spec(
+        "depth", ("depth",), frames=frames, interval=interval, padding=padding, targets_of=targets_of
     )
+    prompting = prompting_of("depth", spec, prompts=prompts, evaluation_prompts=evaluation_prompts)
     return Depth(scale, log_error, variance, absolute, pooling, activation, spec, prompting)
 
 

@@ -15,15 +15,14 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from shared_components.common.arguments import true_or_false
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core import labels
 from shared_components.core.card import Card, Metric
-from shared_components.core.labels import Labels, LabelScore, by_video, none_for_nan
-from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.labels import Labels, LabelScore, Weights, by_video, none_for_nan
+from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import confusion, f1_scores, mean_known, phase_scores, precisions, recalls
 from shared_components.data.classes import IGNORED
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 
 METRICS = (
     Metric("f1", "F1", True, "%", 100.0, 2),
@@ -45,12 +44,12 @@ DEFINITIONS = {
 def build(
     *,
     classes: Sequence[str],
-    weights: Mapping[str, float] | None = None,
+    weights: Weights | None = None,
     every_frame: bool = False,
-    frames: int = 1,
-    interval: float = 0.0,
-    padding: str = "first",
-    targets_of: str = "last",
+    frames: Frames = 1,
+    interval: Interval = 0.0,
+    padding: Padding = "first",
+    targets_of: TargetsOf = "last",
 ) -> Phases:
     """Return the task.
 
@@ -60,12 +59,11 @@ def build(
         every_frame: Score every frame of a sample, which is then a whole video; else its last frame.
         frames, interval, padding, targets_of: Of a sample's clip, see `samples.SampleSpec`.
 
-    Raises ValueError without classes, and for a number out of its range.
+    Raises ValueError without classes.
     """
     labels.check_classes("phases", classes)
-    true_or_false("phases", "every_frame", every_frame)
     spec = sample_spec("phases", ("phase",), frames=frames, interval=interval, padding=padding, targets_of=targets_of)
-    return Phases(tuple(classes), labels.check_weights("phases", weights, classes), every_frame, spec)
+    return Phases(tuple(classes), labels.class_weights(weights, classes), every_frame, spec)
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import cv2
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.patches import MeanColour, colours, patch_errors, patch_statistics, sees_visible, spread
-from shared_components.core.task import Array, Batch, OneOutput, last_frame, sample_spec
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.core.ranges import ShareBetween
+from shared_components.core.task import Array, Batch, Frames, Interval, OneOutput, last_frame, sample_spec
+from shared_components.data.samples import Item, Padding, SampleSpec
 
 GREY = 0.5
 THRESHOLDS = {"below_300": 0.3, "below_100": 0.1, "below_050": 0.05, "below_010": 0.01}
@@ -31,7 +33,7 @@ METRICS = (
     *(Metric(name, f"patches below {limit}", True, "%", 100.0, 1) for name, limit in THRESHOLDS.items()),
     Metric("normalised_mse", "loss", False, digits=4),
 )
-PIXELS = ("colours", "normalised", "patches")
+Pixels = Literal["colours", "normalised", "patches"]
 DEFINITIONS = {
     "mse": "mean squared error of hidden pixels, colours in [0, 1], per frame",
     "psnr": "10 log10(1 / mse), per frame; mean over frames",
@@ -45,12 +47,12 @@ DEFINITIONS = {
 def build(
     *,
     classes: Sequence[str] = (),
-    patch: int = 16,
-    hidden: float = 0.75,
-    pixels: str = "colours",
-    frames: int = 1,
-    interval: float = 0.0,
-    padding: str = "first",
+    patch: Annotated[int, Meta(ge=1, le=16_384)] = 16,
+    hidden: ShareBetween = 0.75,
+    pixels: Pixels = "colours",
+    frames: Frames = 1,
+    interval: Interval = 0.0,
+    padding: Padding = "first",
 ) -> Reconstruction:
     """Return the task.
 
@@ -61,12 +63,7 @@ def build(
         pixels: Values of the loss: ``colours`` in [0, 1], ``normalised`` by EndoViT's mean and deviation, or
             ``patches``, also normalised per patch (MAE's ``norm_pix_loss``).
         frames, interval, padding: Of a sample's clip, of which the last frame is restored, see `samples.SampleSpec`.
-
-    Raises ValueError for a number out of its range, or unknown pixels.
     """
-    one_of("reconstruction", "pixels", pixels, PIXELS)
-    between("reconstruction", "patch", patch, 1, 16_384, whole=True)
-    between("reconstruction", "hidden", hidden, 0, 1, ends="()")
     return Reconstruction(
         patch, hidden, pixels, sample_spec("reconstruction", (), frames=frames, interval=interval, padding=padding)
     )

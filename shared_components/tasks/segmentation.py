@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, true_or_false
 from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import legend, overlay
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core import task as tasks
 from shared_components.core.card import Card, Metric
 from shared_components.core.losses import objects_loss, segmentation_loss, without_unprompted
-from shared_components.core.metrics import POLICIES, FrameScores, frame_scores, image_iou, summarise
+from shared_components.core.metrics import FrameScores, Policy, frame_scores, image_iou, summarise
 from shared_components.core.prompting import Prompting, inputs_of, prompting_of
-from shared_components.core.prompts import class_boxes, of_clips
-from shared_components.core.task import Array, Batch, Scores, last_target
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.core.prompts import Jitter, Rule, class_boxes, of_clips
+from shared_components.core.ranges import FromZero, Share
+from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_target
+from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 
 METRICS = (
     Metric("dice", "Dice", True, "%", 100.0, 2, in_delta=True),
@@ -51,20 +50,20 @@ DEFINITIONS = {
 def build(
     *,
     classes: Sequence[str],
-    cross_entropy: float = 0.7,
-    log_iou: float = 0.3,
-    dice: float = 0.0,
-    balance: float = 0.0,
-    objects: float = 0.0,
-    empty_policy: str = "diagonal",
-    frames: int = 1,
-    interval: float = 0.0,
-    padding: str = "first",
-    targets_of: str = "last",
-    prompts: str = "none",
-    jitter: float = 0.0,
-    evaluation_prompts: str = "first",
-    evaluation_jitter: float = 0.0,
+    cross_entropy: FromZero = 0.7,
+    log_iou: FromZero = 0.3,
+    dice: FromZero = 0.0,
+    balance: Share = 0.0,
+    objects: FromZero = 0.0,
+    empty_policy: Policy = "diagonal",
+    frames: Frames = 1,
+    interval: Interval = 0.0,
+    padding: Padding = "first",
+    targets_of: TargetsOf = "last",
+    prompts: Literal["none", "first", "every_second"] = "none",
+    jitter: Jitter = 0.0,
+    evaluation_prompts: Rule = "first",
+    evaluation_jitter: Jitter = 0.0,
     image_iou: bool = False,
 ) -> Segmentation:
     """Return the task.
@@ -83,16 +82,11 @@ def build(
         evaluation_prompts, evaluation_jitter: The same in evaluation, which is of whole videos then.
         image_iou: Also score the mean IoU per frame, as EndoViT, and select the best weights by it.
 
-    Raises ValueError without classes, and for an unknown policy or rule, or a number out of its range.
+    Raises ValueError without classes.
     """
     if len(classes) < 2:
         raise ValueError("segmentation needs a background and a class; choose a data set with a class map")
     weights = {"cross_entropy": cross_entropy, "log_iou": log_iou, "dice": dice, "balance": balance}
-    for name, weight in [*weights.items(), ("objects", objects)]:
-        between("segmentation", name, weight, 0, 1 if name == "balance" else math.inf)
-    if empty_policy not in POLICIES:
-        raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
-    true_or_false("segmentation", "image_iou", image_iou)
     spec = tasks.sample_spec(
         "segmentation", ("label",), frames=frames, interval=interval, padding=padding, targets_of=targets_of
     )
@@ -111,7 +105,7 @@ class Segmentation:
     classes: tuple[str, ...]
     weights: Mapping[str, float]
     objects: float
-    empty_policy: str
+    empty_policy: Policy
     spec: SampleSpec
     prompting: Prompting | None = None
     image_iou: bool = False

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec import Meta
 from torch import Tensor
 
-from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.labels import Labels, LabelScore, by_video, check_classes, none_for_nan, over_videos
-from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import average_precision, average_precisions, component_scores, mean_known
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.samples import Item, Padding, SampleSpec
 from shared_components.data.triplets import COMPONENTS, component_of
 
 _LABELS = {"i": "instrument", "v": "verb", "t": "target", "iv": "instrument-verb", "it": "instrument-target"}
@@ -39,18 +39,17 @@ DEFINITIONS = {
     "std": "population standard deviation over videos",
     "one frame": "for a single frame, the average precision of the ranking of its triplets",
 }
-LOSSES = ("focal", "bce")
 SHOWN = 5  # number of triplets in a picture, by decreasing probability
 
 
 def build(
     *,
     classes: Sequence[str],
-    loss: str = "focal",
-    gamma: float = 3.0,
-    frames: int = 1,
-    interval: float = 0.0,
-    padding: str = "first",
+    loss: Literal["focal", "bce"] = "focal",
+    gamma: Annotated[float, Meta(ge=0, le=10)] = 3.0,
+    frames: Frames = 1,
+    interval: Interval = 0.0,
+    padding: Padding = "first",
 ) -> Triplets:
     """Return the task.
 
@@ -61,11 +60,9 @@ def build(
         gamma: Focusing parameter of the focal loss; EndoViT uses 3.
         frames, interval, padding: Of a sample's clip, of which the last frame has the labels, see `samples.SampleSpec`.
 
-    Raises ValueError without classes, and for an unknown loss or a number out of its range.
+    Raises ValueError without classes.
     """
     check_classes("triplets", classes)
-    one_of("triplets", "loss", loss, LOSSES)
-    between("triplets", "gamma", gamma, 0, 10)
     spec = sample_spec("triplets", ("triplets",), frames=frames, interval=interval, padding=padding)
     return Triplets(tuple(classes), float(gamma) if loss == "focal" else 0.0, spec)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
+from shared_components.common.arguments import between, one_of, require_list, true_or_false
 from shared_components.common.schema import SHOWN, Schema, check_keys, check_values, fits, parse, short_repr, words
 
 Count = Annotated[int, Meta(ge=1, le=9)]
@@ -187,9 +187,3 @@ def test_a_choice_is_one_of_those_listed(value):
     one_of("feddp", "weighting", "equal", ("equal", "samples"))
     with pytest.raises(ValueError, match=re.escape(f"feddp: weighting {value!r} is unknown; use one of equal, s")):
         one_of("feddp", "weighting", value, ("equal", "samples"))
-
-
-def test_a_mode_is_corrected_or_as_released():
-    check_mode("fedprox", "as_released")
-    with pytest.raises(ValueError, match="fedprox: mode 'both' is unknown; use one of corrected, as_released"):
-        check_mode("fedprox", "both")

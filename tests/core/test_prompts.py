@@ -65,11 +65,3 @@ def test_only_training_moves_boxes_which_stay_near_their_object_in_the_frame():
     unmoved = prompts(boxes, size=SIZE)
     assert torch.equal(unmoved[:, 0], boxes[:, 0])
     assert not torch.equal(prompts(boxes, size=SIZE, generator=torch.Generator().manual_seed(0))[:, 0], boxes[:, 0])
-
-
-@pytest.mark.parametrize(
-    ("numbers", "words"), [({"rule": "third"}, "rule 'third' is unknown"), ({"jitter": 0.5}, "jitter is 0.5")]
-)
-def test_another_rule_or_jitter_is_refused(numbers, words):
-    with pytest.raises(ValueError, match=words):
-        Prompts(**numbers)

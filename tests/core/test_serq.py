@@ -1,7 +1,6 @@
 """SERQ: its training against a loop by hand, and what it must not change."""
 
 import copy
-import math
 from functools import partial
 
 import pytest
@@ -18,13 +17,6 @@ from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
 from tests.core.serq_rounds import CLASSES, Round, Set, before_of, seeded, server_round
 from tests.federation.conftest import same
-
-
-@pytest.mark.parametrize("name, wrong", [("batches", [0, -1, 2.0]), ("rate", [0, -1])])
-def test_fine_tuning_refuses_what_is_no_number_of_its_range(name, wrong):
-    for value in (math.nan, math.inf, True, "1", None, *wrong):
-        with pytest.raises(ValueError, match=rf"fine-tuning at the server: {name} is {value!r}; it is a"):
-            FineTuning(**{name: value})
 
 
 @pytest.mark.parametrize("other", [Tiny, PvtFpn])

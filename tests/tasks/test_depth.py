@@ -106,7 +106,7 @@ def test_pooled_over_the_image_each_has_a_scale_of_its_own_and_over_the_batch_th
         task = make_task("depth", {"variance": 1.0, "absolute": 0.0, "pooling": pooling})
         assert float(task.loss(outputs, {"depth": truth})) == pytest.approx(expected, abs=1e-5)
     assert DEPTH.pooling == "batch"
-    with pytest.raises(ValueError, match="depth: pooling 'pixel' is unknown; use one of batch, image"):
+    with pytest.raises(ValueError, match="depth: pooling is 'pixel'; use one of batch, image"):
         make_task("depth", {"pooling": "pixel"})
 
 
@@ -159,7 +159,7 @@ def test_surgfeds_loss_of_a_clip_is_the_absolute_error_of_all_its_frames():
 def test_the_released_activation_is_a_sigmoid_of_255():
     task = make_task("depth", {"activation": "sigmoid"})
     assert torch.equal(task.predict(Flat(), {"image": torch.zeros(1, 3, 2, 2)}), torch.full((1, 2, 2), 127.5))
-    with pytest.raises(ValueError, match="depth: activation 'relu' is unknown"):
+    with pytest.raises(ValueError, match="depth: activation is 'relu'; use one of softplus, sigmoid"):
         make_task("depth", {"activation": "relu"})
 
 

@@ -87,7 +87,7 @@ def test_pictures_show_courses_and_confusions():
 
 @pytest.mark.parametrize(
     ("numbers", "message"),
-    [({"weights": [1, 2]}, "write a table"), ({"weights": {"packing": 0}}, "above 0"), ({"every_frame": 1}, "true or")],
+    [({"weights": [1, 2]}, "its settings"), ({"weights": {"packing": 0}}, "above 0"), ({"every_frame": 1}, "true or")],
 )
 def test_wrong_numbers_are_refused(numbers, message):
     with pytest.raises(ValueError, match=message):

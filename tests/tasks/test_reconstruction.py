@@ -169,5 +169,5 @@ def test_wrong_sizes_and_unknown_pixels_are_refused_and_no_targets_are_needed():
     assert TASK.spec.targets == () and TASK.channels == 3 and TASK.card.outputs == ()
     with pytest.raises(ValueError, match="patch 4 does not divide the frame size 10x16"):
         TASK.add_randomness(batch(height=10), torch.Generator())
-    with pytest.raises(ValueError, match="pixels 'raw' is unknown; use one of colours, normalised, patches"):
+    with pytest.raises(ValueError, match="pixels is 'raw'; use one of colours, normalised, patches"):
         make_task("reconstruction", {"pixels": "raw"})

@@ -89,7 +89,7 @@ def test_pictures_of_all_frames_are_equally_large():
 @pytest.mark.parametrize(
     ("numbers", "classes", "message"),
     [
-        ({"loss": "hinge"}, THREE, "loss 'hinge' is unknown"),
+        ({"loss": "hinge"}, THREE, "loss is 'hinge'; use one of focal, bce"),
         ({"gamma": -1}, THREE, "gamma is -1"),
         ({}, ("a",), "needs two classes"),
         ({}, ("a,b", "c"), "contains a comma"),

@@ -108,11 +108,11 @@ def delivered(state: State, models: Models) -> Models:
     return replace(models, shared=models.shared | averaged)
 
 
-def averaged(method: Method, swa: SwaSettings) -> Method:
+def averaged(method: Method, swa: SwaSettings, name: str) -> Method:
     """Return a method with averaging over rounds, or unchanged without ``swa``; ValueError for a wrong setting."""
     if swa is None:
         return method
-    chosen = parse(Averaging, swa, method.name, key="swa.{}")
+    chosen = parse(Averaging, swa, name, key="swa.{}")
     return replace(
         method,
         server=replace(method.server, aggregator=Averaged(method.server.aggregator, chosen), finish=delivered),

@@ -7,9 +7,10 @@ server's state.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weighted_sum
@@ -18,7 +19,7 @@ from shared_components.core.partition import Pieces, below, prefixed
 
 WIDTH = 100
 HIDDEN = 3
-LARGEST_SEED = 2**32 - 1  # a million times this still fits a 64-bit seed
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # a million times this still fits a 64-bit seed
 
 
 def first_state(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ from shared_components.core.method import Aggregation, Models, Profile, State, U
 from shared_components.core.partition import Partition, Pieces, Role, below, prefixed
 from shared_components.data.profile_items import TEXT_VECTOR
 
-ATTENTIONS = ("plain", "cosine", "mean")
-TEXTS = ("own", "shuffled", "none")
+Attention = Literal["plain", "cosine", "mean"]
+Texts = Literal["own", "shuffled", "none"]
 ITEM = TEXT_VECTOR  # required profile item
 HIDDEN = 256
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # settings of Adam

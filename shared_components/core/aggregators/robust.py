@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -59,7 +60,8 @@ class BoundedMean(StatelessStart):
         return Aggregation(state, Models(shared, models.mixed), {"norm_bound": report})
 
 
-NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # subtracted from n - f
+Neighbours = Literal["n-f-2", "n-f-1"]
+NEIGHBOURS: dict[Neighbours, int] = {"n-f-2": 2, "n-f-1": 1}  # subtracted from n - f
 
 
 def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
@@ -151,7 +153,7 @@ class Krum(StatelessStart):
 
     faults: int  # number f of faulty or malicious sites to tolerate; needs 2f + 3 sites
     keep: float | None = 1  # number of best sites to average; 1 is Krum, None is n - f, below 1 a share of n
-    neighbours: str = "n-f-2"  # number of neighbours: ``n-f-2`` as in the paper, or ``n-f-1``
+    neighbours: Neighbours = "n-f-2"  # number of neighbours: ``n-f-2`` as in the paper, or ``n-f-1``
 
     @property
     def min_sites(self) -> int:

@@ -12,6 +12,7 @@ sum is reported as ``step``. With q = 0 every a_k is 1 / K for any L, which is t
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from shared_components.core.method import Aggregation, Batch, Models, State, Sta
 from shared_components.core.partition import Partition, Pieces
 from shared_components.networks.parts import trained_parameters
 
-SCALES = ("raw", "relative")  # scales of sensitivities
+Scale = Literal["raw", "relative"]  # scale of sensitivities
 FLOOR = 1e-10  # minimum loss, so that F^(q-1) is finite; the released code adds it
 
 
@@ -120,7 +121,7 @@ class FisherMean(StatelessStart):
         return Aggregation(state, Models(shared, models.mixed), report)
 
 
-def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", temperature: float = 1.0) -> Tensor:
+def similarity_weights(sensitivities: Sequence[Tensor], *, scale: Scale = "raw", temperature: float = 1.0) -> Tensor:
     """Return the element-wise softmax over sites, Eq. (14): (K, ...) in float64 for K sites' sensitivities (...).
 
     The softmax depends on the scale: sensitivities far below 1 give plain averaging for any ratio. The scale ``raw`` is
@@ -131,20 +132,18 @@ def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", t
     if scale == "relative":
         mean = stacked.mean(0, keepdim=True)
         stacked = torch.where(mean.abs() > 0, stacked / mean, torch.ones_like(stacked))
-    elif scale != "raw":
-        raise ValueError(f"sensitivity scale {scale!r} is unknown; use one of {SCALES}")
     return torch.softmax(stacked / temperature, dim=0)  # Eq. (14)
 
 
 def similarity_mean(
-    updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
+    updates: Sequence[Update], names: Sequence[str], *, scale: Scale, temperature: float
 ) -> tuple[Pieces, dict[str, float]]:
     """Return the element-wise weighted sum of the sites' pieces, Eq. (15), and normalised entropies by scale."""
     updates = sums.in_site_order(updates)
-    pieces, totals = {}, dict.fromkeys(SCALES, 0.0)
+    pieces, totals = {}, dict.fromkeys(get_args(Scale), 0.0)
     for name in names:
         sensitivities = [update.extras["sensitivity"][name] for update in updates]
-        for other in SCALES:
+        for other in get_args(Scale):
             weights = similarity_weights(sensitivities, scale=other, temperature=temperature)
             totals[other] += float(torch.special.entr(weights).sum())
             if other == scale:  # Eq. (15), with weights (K, ...) as K tensors

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of
+from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.core.method import ConditionOnSite, SiteFacts
 from shared_components.core.text.pretrained import open_clip, open_sentence
 from shared_components.core.text.vectors import TextError, Vector, one_line, read_vectors
@@ -80,14 +81,15 @@ class Kind:
         return "site" not in self.takes
 
 
+EncoderKind = Literal["precomputed", "clip", "sentence", "random", "gaussian", "one_hot"]
 _NUMBERS = ("site", "sites", "width")
-KINDS = {
+KINDS: dict[str, Kind] = {
     "precomputed": Kind(read_vectors, ("file",)),
     "clip": Kind(open_clip, ("folder",), ("folder",)),
     "sentence": Kind(open_sentence, ("folder",)),
     **{n: Kind(partial(Numbered, n), (*_NUMBERS, "seed"), _NUMBERS) for n in ("random", "gaussian", "one_hot")},
 }
-DEFAULT = "precomputed"
+DEFAULT: EncoderKind = "precomputed"
 READERS = [name for name, kind in KINDS.items() if "folder" in kind.takes]  # kinds for any text, which can fill a file
 
 
@@ -129,32 +131,13 @@ def encode(
     return vector
 
 
-WORDINGS = ("sentence", "letter", "plain", "task")
+Wording = Literal["sentence", "letter", "plain", "task"]
 BEGINNING, TASK_BEGINNING = "This is the Local site", "Dataset: "
-SURGERIES = (
-    "porcine nephrectomy",  # EndoVis 2017 and 2018: FedST's sites A and B
-    "nephrectomy",
-    "robot-assisted radical prostatectomy",  # SAR-RARP50: site C
-    "prostatectomy",  # GraSP
-    "hysterectomy",  # site D
-    "lobectomy",  # site E, held out
-    "gastrectomy",  # Sisvse: the server
-    "cholecystectomy",
-    "laparoscopic colorectal surgery",  # EndoVis 2015
-)
+_TABLES = read_own_yaml(Path(__file__).with_name("surgeries.yaml").read_text(encoding="utf-8"))
+SURGERIES: tuple[str, ...] = tuple(_TABLES["surgeries"])
 LETTERS = "ABCDE"  # names of FedST's sites
 
-DATASETS = {  # name in papers, and surgery
-    "endovis2017": ("EndoVis2017", "porcine nephrectomy"),
-    "endovis2018": ("EndoVis2018", "porcine nephrectomy"),
-    "autolaparo": ("AutoLaparo", "hysterectomy"),
-    "scared": ("SCARED", "porcine cadaver abdomen"),
-    "stereomis": ("StereoMIS", "porcine in vivo"),
-    "sar_rarp50": ("SAR-RARP50", "robot-assisted radical prostatectomy"),
-    "grasp": ("GraSP", "prostatectomy"),
-    "sisvse": ("Sisvse", "gastrectomy"),
-    "endovis2015_rigid": ("EndoVis2015", "laparoscopic colorectal surgery"),
-}
+DATASETS: dict[str, list[str]] = _TABLES["datasets"]  # name in papers, and surgery
 INSTRUMENT = frozenset({"instrument", "shaft", "wrist", "clasper", "manipulator"})  # parts of an instrument
 
 
@@ -197,17 +180,12 @@ class SiteText:
 
     Wordings: ``sentence`` is FedST's sentence without the site's name; ``letter`` adds a letter for the index of the
     site, A for the first. ``plain`` is the site's text, ``task`` SurgFed's sentence, see `task_text`. A text that
-    already is one of these sentences is not changed. Raises ValueError for an unknown setting.
+    already is one of these sentences is not changed.
     """
 
-    kind: str = DEFAULT  # see `encode`
-    wording: str = "sentence"
+    kind: EncoderKind = DEFAULT  # see `encode`
+    wording: Wording = "sentence"
     seed: int = 0  # seed of ``random`` and ``gaussian``
-
-    def __post_init__(self) -> None:
-        one_of("site text", "encoder", self.kind, KINDS)
-        one_of("site text", "wording", self.wording, WORDINGS)
-        between("site text", "seed", self.seed, 0, whole=True)
 
     def __call__(self, network: nn.Module, facts: SiteFacts) -> str:
         """Set the indicator; return the encoder's kind and SHA-256; ValueError as `encode`, or without indicator."""

@@ -70,5 +70,3 @@ def test_relative_sensitivities_do_not_depend_on_units_and_are_uniform_off_the_p
     assert relative[1, 0] > 0.7
     weights = similarity_weights([torch.zeros(2)] * 3, scale="relative")
     torch.testing.assert_close(weights, torch.full((3, 2), 1 / 3, dtype=torch.float64))
-    with pytest.raises(ValueError, match="'log'"):
-        similarity_weights([torch.zeros(1)], scale="log")

@@ -175,15 +175,6 @@ def test_a_network_that_cannot_be_told_is_refused(network):
         SiteText()(network, SiteFacts(RENDERED))
 
 
-@pytest.mark.parametrize("settings, words", [
-    ({"kind": "clipp"}, "encoder 'clipp' is unknown"), ({"wording": "letters"}, "wording 'letters' is unknown"),
-    ({"seed": -1}, "seed is -1"),
-])  # fmt: skip
-def test_a_wrong_setting_is_refused_when_the_method_is_built(settings, words):
-    with pytest.raises(ValueError, match=words):
-        SiteText(**settings)
-
-
 def likeness(first, second):
     return float(torch.cosine_similarity(shipped(first), shipped(second), dim=0))
 
