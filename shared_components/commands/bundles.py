@@ -20,9 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the files that change and list them.
 
-    Raises:
-        ValueError: A description is invalid, weights differ from their card, --check finds a change, or the folder of
-            --zoo exists.
+    ValueError if a description is invalid, weights differ from their card, --check finds a change, or the folder of
+    --zoo exists.
     """
     if args.zoo:
         print(*write_zoo(args.zoo), sep="\n")

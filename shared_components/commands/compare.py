@@ -166,10 +166,8 @@ def _value(option: str, text: str) -> Any:
 def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     """List the runs, seed by seed, so that an interrupted comparison has complete seeds.
 
-    Synthetic sites are rendered after all other checks, since at the paper's sizes that takes minutes.
-
-    Raises:
-        ValueError: An argument, a size or a row's settings are impossible; nothing was rendered.
+    Synthetic sites are rendered after all other checks, since at the paper's sizes that takes minutes. After a
+    ValueError, for an impossible argument, size or setting of a row, nothing was rendered.
     """
     scale = plan.scale_of(args.scale, preset)
     preset = plan.at_scale(preset, scale)

@@ -70,10 +70,8 @@ def run(args: Namespace) -> int:
 def described(args: Namespace) -> Site:
     """Return the site of a site.yaml, or of a folder; write the site.yaml of a folder without one.
 
-    A folder of two videos gets a test: the second video is cut by time.
-
-    Raises:
-        SiteError: The folder cannot be described, or has a site.yaml and the options describe it again.
+    A folder of two videos gets a test: the second video is cut by time. SiteError if the folder cannot be described, or
+    has a site.yaml and the options describe it again.
     """
     path = args.folder / FILE if args.folder.is_dir() else args.folder
     if path.is_file() or not args.folder.is_dir():

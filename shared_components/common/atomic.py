@@ -17,10 +17,8 @@ class NotWritten(OSError):
 def atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; after the block, flush it to the disk and rename it.
 
-    The folder is created if needed. After an error the old file remains and the temporary file is removed.
-
-    Raises:
-        NotWritten: The file could not be written.
+    The folder is created if needed. After an error the old file remains and the temporary file is removed. NotWritten
+    if the file could not be written.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")

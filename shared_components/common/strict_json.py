@@ -5,11 +5,7 @@ from typing import Any, NoReturn
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """Parse one JSON object.
-
-    Raises:
-        ValueError: The text is not a JSON object, repeats a key, or contains NaN or Infinity.
-    """
+    """Parse one JSON object; ValueError if it is another value, repeats a key, or contains NaN or Infinity."""
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except RecursionError:

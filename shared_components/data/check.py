@@ -47,12 +47,9 @@ def check_site(
 ) -> list[Problem]:
     """List all problems of a site's data: missing, unreadable, mis-sized and mislabelled files.
 
-    Bad data never raise. A site may start if it has no problem, or only `quarantined` problems.
-
-    Args:
-        spec: Requirements of the site's task; files of other targets are not read.
-        full: Whether to read every file; False only checks that files exist.
-        required: Splits that must have frames, even if `site.yaml` does not list them.
+    Bad data never raise. A site may start if it has no problem, or only `quarantined` problems. Files of targets that
+    ``spec`` does not need are not read; without ``full``, only the existence of files is checked. The ``required``
+    splits must have frames, even if `site.yaml` does not list them.
     """
     splits = dict.fromkeys([*site.split, *required])
     return [problem for split in splits for problem in _check_split(site, split, spec, full)]

@@ -6,15 +6,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import yaml
 from msgspec import Meta
 
 from shared_components.common.atomic import atomically
+from shared_components.common.plain_yaml import beside, read_own_yaml
 from shared_components.common.schema import check_keys, check_values, nearest, short_repr
 from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
-from shared_components.data.custom.description import MEANINGS as OWN_MEANINGS
 from shared_components.data.files import read_yaml_file
 from shared_components.data.site import (
     PUBLISHABLE,
@@ -56,25 +57,7 @@ KEYS: Mapping[str, Any] = {
     "also_trains_on": Annotated[str, Meta(min_length=1, description="write the path of another site.yaml")],
     **OWN_KEYS,
 }
-MEANINGS: Mapping[str, tuple[str, str]] = {
-    "dataset": ("required", "Data layout: the name of a public data set; `frames` or `nifti` for data of your own."),
-    "root": ("required", "Folder of the data set, absolute or relative to this file."),
-    "split": ("required", "Videos under `train`, `validation` and `test`; a range of one video is `{OP1: [0, 30]}`."),
-    "name": ("the federation's", "Name of the site."),
-    "classes": ("the data set's usual map", "Class map or a coarser map; for data of your own a list of names."),
-    "task": ("the bundle's first", "Kind of task that the site learns."),
-    "frame_interval": ("1", "Take every n-th labelled frame."),
-    "history": ("true", "Let clips contain earlier frames; `false`: a clip repeats the labelled frame."),
-    "rate": ("the data set's", "Frame numbers per second of video, for clips."),
-    "text": ("none", "Description of the surgery for text encoders; sent only with `publish: [text]`."),
-    "text_vectors": ("the project's", "File with the embedding of `text`."),
-    "text_encoder": ("none", "Folder of a text encoder for `text`."),
-    "publish": ("[style]", "Items that the site sends in addition to weights; `[]`: none."),
-    "withhold": ("[]", "Values of the run log that stay at the site."),
-    "quarantine": ("0.0", "Share of a split's frames that may be left out if they are unreadable."),
-    "also_trains_on": ("none", "Path of another site.yaml; adds its training frames to this site's training frames."),
-    **OWN_MEANINGS,
-}
+MEANINGS = msgspec.convert(read_own_yaml(beside(__file__, "site_keys.yaml")), dict[str, tuple[str, str]])
 """Default and meaning of each key."""
 PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")  # keys of paths, maybe relative to the file
 _REMEDY = "correct the path, or leave the key out"

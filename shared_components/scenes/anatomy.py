@@ -65,16 +65,9 @@ THINGS = (*_ORGANS, *_RODS)
 
 
 def lay_things(rng: np.random.Generator, names: Sequence[str], canvas: Canvas, thread: Array) -> Array:
-    """Lay most of the named organs and objects, and return their labels.
+    """Lay most of the named organs and objects, from `THINGS`; `thread` is the cover (H, W) of the look's own thread.
 
-    Args:
-        rng: Random stream of the objects.
-        names: Names from `THINGS`.
-        canvas: Canvas to draw on.
-        thread: Cover (H, W) of the look's own thread.
-
-    Returns:
-        uint8 (H, W) of the canvas: 0, or 1 + index into `names`.
+    Return their labels, uint8 (H, W) of the canvas: 0, or 1 + index into `names`.
     """
     labels = np.zeros(canvas.shape, np.uint8)
     if "thread" in names:

@@ -140,16 +140,10 @@ class Schedule:
 
 
 def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, dense: bool = False) -> Schedule:
-    """Plan the frames of a layout's videos.
+    """Plan the frames of a layout's videos; ValueError if the layout cannot have this clip or interval.
 
-    Args:
-        layout: Name from `LAYOUTS`.
-        clip: Frames per clip; 1 for single frames.
-        interval: Seconds between the frames of a clip.
-        dense: Whether all frames of a clip are listed, instead of only the last.
-
-    Raises:
-        ValueError: The layout cannot have this clip or interval.
+    A clip has ``clip`` frames, ``interval`` seconds apart; 1 for single frames. ``dense``: all frames of a clip are
+    listed, instead of only the last.
     """
     style = LAYOUTS[layout]
     plain = Schedule(

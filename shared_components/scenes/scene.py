@@ -242,12 +242,11 @@ def render_video(
         height, width: At least 64 pixels each.
         rate: Frames per second (2 in EndoVis; more for smooth motion).
         things: Objects on the tissue, from `anatomy.THINGS`; they change image and depth, but no instruments' labels.
-        operation: Name from `operations.OPERATIONS`; empty: the look's operation.
+        operation: Name from `operations.OPERATIONS`; empty: the look's operation. It may have its own objects.
         grade: Severity of the operation's disease; 0 without grades.
 
     Raises:
-        ValueError: A look, object, operation or grade is unknown, an operation with its own objects gets `things`,
-            the seed is negative, or a size is too small.
+        ValueError: An argument is unknown or out of range, or an operation with its own objects gets `things`.
     """
     chosen = look_named(look)
     if seed < 0 or frames < 1 or rate <= 0:

@@ -71,11 +71,8 @@ def plan_sites(
     """Plan `site-1`, `site-2`, ... below `out`, cycling through looks, tasks and layouts.
 
     Without tasks, a site gets its layout's task, or segmentation. A layout `auto` cycles through the layouts of the
-    site's task, without the layouts that are used only by name.
-
-    Raises:
-        ValueError: A look, task or layout is unknown, a layout does not fit its task, there is no site, or the seed is
-            negative.
+    site's task, without the layouts that are used only by name. ValueError if a look, task or layout is unknown, a
+    layout does not fit its task, there is no site, or the seed is negative.
     """
     if sites < 1 or seed < 0:
         raise ValueError(f"{sites} sites must be at least 1 and seed {seed} not negative")
@@ -99,11 +96,7 @@ def task_of(layout: str) -> str:
 
 
 def layouts_for(task: str) -> list[str]:
-    """List the layouts for a task.
-
-    Raises:
-        ValueError: The task is unknown.
-    """
+    """List the layouts for a task; ValueError if it is unknown."""
     if task not in TARGETS:
         raise ValueError(f"task {task!r} is unknown; sites are rendered for {', '.join(TARGETS)}")
     return [name for name, style in LAYOUTS.items() if set(TARGETS[task]) <= set(style.targets)]
@@ -161,18 +154,11 @@ def video_grade(seed: int, number: int, grades: int) -> int:
 
 
 def write_site(out: Path, **options: Any) -> Path:
-    """Render a site into `out` and return the path of its site.yaml.
+    """Render a site by the fields of a `Recipe` into the folder `out`, and return the path of its site.yaml.
 
-    The site is written beside `out` and then renamed, so `out` is complete or absent. An earlier rendering is replaced.
-
-    Args:
-        out: Folder of the site.
-        options: Fields of a `Recipe`.
-
-    Raises:
-        ValueError: A look, layout, task or split is unknown, the layout cannot have the clips, or the site has no
-            frames.
-        FileExistsError: `out` exists and is not an earlier rendering.
+    The site is written beside `out` and then renamed, so `out` is complete or absent. An earlier rendering is replaced;
+    FileExistsError if `out` is something else. ValueError if a look, layout, task or split is unknown, the layout
+    cannot have the clips, or the site has no frames.
     """
     out, recipe = Path(out), Recipe(**options)
     _check(recipe)
@@ -201,8 +187,7 @@ def write_site(out: Path, **options: Any) -> Path:
 def remove_sites(out: Path, *, keep: Collection[str]) -> tuple[list[Path], list[Path]]:
     """Remove the sites `site-N` of an earlier rendering in `out`, except the names in `keep`.
 
-    Returns:
-        The removed folders, and foreign folders (without `render.json`), which stay.
+    Return the removed folders, and foreign folders (without `render.json`), which stay.
     """
     others = [path for path in sorted(out.iterdir()) if re.fullmatch(r"site-\d+", path.name)]
     others = [path for path in others if path.name not in keep and path.is_dir()]

@@ -131,7 +131,7 @@ def test_glenda_gives_every_25th_frame_of_a_stretch_but_not_its_last(frames, exp
 def test_esad_gives_frames_from_the_first_box_of_a_set_to_its_last_and_needs_annotations(tmp_path):
     reader = find_reader("esad")
     write(tmp_path / "test/RARP3_frame_1.jpg", frame_image(0))
-    with pytest.raises(DataError, match=r"test_labels: holds no annotation with a box .*; unpack the annotations"):
+    with pytest.raises(DataError, match=r"test_labels: contains no annotation with a box .*; unpack the annotations"):
         reader.videos(tmp_path)
     folders = {"train/set1": "train/set1", "train/set2": "train/set2", "val/obj": "val/obj", "test": "test_labels"}
     for place, (images, labels) in enumerate(folders.items()):

@@ -19,14 +19,9 @@ _USUAL = 1280  # width in pixels; text grows with wider pictures
 def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour: int = 2) -> np.ndarray:
     """Tint the pixels of each class and draw its outline; other background pixels are unchanged.
 
-    Args:
-        image: uint8 RGB (H, W, 3).
-        mask: uint8 class ids (H, W); `UNLABELLED` pixels are unchanged.
-        alpha: opacity of the tint, from 0 (invisible) to 1 (opaque).
-        contour: thickness of the outline in pixels; 0 draws none.
-
-    Raises:
-        ValueError: the image and the mask differ in size.
+    `image` is uint8 RGB (H, W, 3); `mask` is uint8 class ids (H, W), whose `UNLABELLED` pixels are unchanged;
+    ValueError if they differ in size. `alpha` is the tint's opacity from 0 to 1, `contour` the outline's thickness in
+    pixels; 0 draws none.
     """
     check_size(image, mask, "mask")
     mask = np.where(mask == UNLABELLED, np.uint8(0), mask)
@@ -57,8 +52,7 @@ def hatched(height: int, width: int) -> np.ndarray:
 def legend(entries: Sequence[Entry], *, width: int) -> np.ndarray:
     """Draw colour swatches with names, and begin a new line if the next entry does not fit.
 
-    Returns:
-        uint8 RGB (26 per line, width, 3); text and lines grow beyond a width of 1280.
+    Return uint8 RGB (26 per line, width, 3); text and lines grow beyond a width of 1280.
     """
     large = max(1.0, width / _USUAL)
     lines = [_paper(_BAR * large, width)]
@@ -148,15 +142,9 @@ def _text_width(text: str, large: float = 1.0) -> int:
 
 
 def encoded(picture: np.ndarray, ending: str, options: Sequence[int] = ()) -> bytes:
-    """Return the bytes of an image file; OpenCV's own writer does not notice a full disk.
+    """Return the bytes of an image file, given uint8 RGB (H, W, 3) or one channel (H, W), and flags of cv2.imencode.
 
-    Args:
-        picture: uint8 RGB (H, W, 3), or one channel (H, W).
-        ending: File extension, such as `.png`.
-        options: Encoder flags of cv2.imencode.
-
-    Raises:
-        ValueError: OpenCV cannot encode the picture.
+    OpenCV's own writer does not notice a full disk. ValueError if OpenCV cannot encode the picture as `ending`.
     """
     pixels = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
     try:

@@ -23,7 +23,7 @@ MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.n
 
 @dataclass(frozen=True)
 class Own:
-    """Locations of images and masks, and the meaning of the masks' values; MEANINGS explains the other fields.
+    """Locations of images and masks, and the meaning of the masks' values; site_keys.yaml explains the other fields.
 
     Attributes:
         kind: Masks as image files, or one label volume per video.
@@ -56,20 +56,6 @@ KEYS: Mapping[str, Any] = {
     "axes": Annotated[Axes, Meta(description=f"write {' or '.join(get_args(Axes))}")],
 }
 """Types of the additional keys of a site.yaml for own data."""
-MEANINGS: Mapping[str, tuple[str, str]] = {
-    "ids": ("required", "Class name of each value or colour in the masks; `background` and `ignore` are special."),
-    "images": (IMAGES, "Folder, files or video file of a video's images, below `root`."),
-    "masks": (
-        "`masks/{video}`, or `masks/{video}.nii.gz` for volumes",
-        "Folder, files or volume of a video's masks, below `root`.",
-    ),
-    "first_frame": ("0", "Number of a video file's first frame in the masks' names."),
-    "partly_labelled": ("false", "Leave out images without a mask, and frames of a volume without any label."),
-    "threshold": ("none", "For masks with smoothed edges: minimum share of a pixel that counts as foreground."),
-    "mask_numbers": ("frames", "Numbering of a video's masks: `frames`, or extracted frames: `fps=1`, `every=25`."),
-    "axes": ("header", "Axes of a volume: from its header, or x, y, t as stored."),
-}
-"""Default and meaning of each key."""
 
 
 def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...]]:

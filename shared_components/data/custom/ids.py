@@ -120,18 +120,11 @@ def class_ids(table: Mapping[Value, str], classes: Sequence[str]) -> Ids:
 
 
 def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the classes of the masks, and the site's classes, which may be coarser.
+    """Return the classes of the masks, and the site's classes, which may be coarser; ValueError if they are invalid.
 
     Names of a public class map have the map's order, so that such sites agree with public data. Other names are sorted,
-    so that sites agree that list their values in another order.
-
-    Args:
-        names: Class names in `ids`.
-        given: `classes` of site.yaml: name of a class map, or a list of names that includes those in `ids`; None: the
-            names in `ids`.
-
-    Raises:
-        ValueError: The classes are invalid.
+    so that sites agree that list their values in another order. `names` are the class names in `ids`. `given` is
+    `classes` of site.yaml: a class map, a list of names that includes those in `ids`, or None for the names in `ids`.
     """
     needed = set(names) - {BACKGROUND, IGNORE}
     if isinstance(given, str):

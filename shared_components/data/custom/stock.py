@@ -43,12 +43,9 @@ def own_stock(
 ) -> Inventory:
     """Return the inventory of a hospital's own data.
 
-    Args:
-        split: Videos, or {video: bounds} for parts of videos, by split.
-        ignored: Mask values with the name `ignore`.
-        scanned: The data in the folder; None: list it.
-        agreed: What the user has agreed to leave out: `unlabelled` images without a mask, `split` for videos in no
-            split, and kinds of files.
+    `split` has videos, or {video: bounds} for parts of videos; `ignored` are the mask values named `ignore`; without
+    `scanned`, list the folder. `agreed` is what the user has agreed to leave out: `unlabelled` images without a mask,
+    `split` for videos in no split, and kinds of files.
     """
     kinds = (scan(root) if scanned is None else scanned).kinds()
     names = _without_links(root, own.images, _videos(split))
@@ -162,9 +159,8 @@ def public_stock(
 ) -> Inventory:
     """Return the inventory of a public data set; files that its reader does not need count as agreed.
 
-    Args:
-        classes: The site's classes; None: the usual classes of the data set.
-        given: Whether the user gave the split, so that videos in no split count as agreed.
+    Without `classes`, the site has the usual classes of the data set. If the user gave the split, videos in no split
+    count as agreed.
     """
     reader, chosen = source.reader, _videos(split)
     videos = reader.videos(root)

@@ -53,12 +53,8 @@ def values_of(
 ) -> Values:
     """Read all masks of the videos.
 
-    Args:
-        threshold: Threshold for smoothed edges, see `description.MEANINGS`.
-        known: Values that already have a name.
-
-    Raises:
-        DataError: A mask cannot be read, there are no masks, or they contain too many values for a table.
+    `threshold` is for smoothed edges, see `site_file.MEANINGS`; `known` values already have a name. DataError if a mask
+    cannot be read, there are no masks, or they contain too many values for a table.
     """
     if layout.kind == "nifti":
         values = _of_volumes(root, layout, videos)
