@@ -125,8 +125,7 @@ def _refuse_repeats(node: yaml.Node | None) -> None:
     for key, value in node.value:
         name = str([one.value for one in key.value] if isinstance(key, yaml.SequenceNode) else key.value)
         if name in seen:
-            line = key.start_mark.line + 1
-            raise YamlError(f"key {name!r} is given twice (again in line {line}); keep one of them")
+            raise YamlError(f"key {name!r} is given twice (again in line {key.start_mark.line + 1}); keep one of them")
         seen.add(name)
         _refuse_repeats(value)
 

@@ -193,12 +193,8 @@ class _Bars:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
-            TextColumn("{task.fields[count]}", markup=False),
-            TextColumn("{task.fields[note]}", markup=False),
-            console=console,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
+            *(TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("count", "note")),
+            console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
             auto_refresh=False,  # `draw` does
-        )
+        )  # fmt: skip
         self._progress.start()

@@ -19,8 +19,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has the key {repeated!r:.80} twice")
+        raise ValueError(f"it has the key {next(name for name in names if names.count(name) > 1)!r:.80} twice")
     return values
 
 

@@ -140,8 +140,7 @@ def _depth_errors(file: Path, depth: np.ndarray, unknown: list[Path]) -> list[Da
     median = float(np.median(known[::16]))  # a sixteenth is enough
     if _NEAREST <= median <= _FARTHEST:
         return []
-    what = f"has a median depth of {median:.3g} mm, and an endoscope's lies between {_NEAREST} and {_FARTHEST}"
-    return [DataError(file, what, _DEPTH_UNIT)]
+    return [DataError(file, f"has a median depth of {median:.3g} mm, not {_NEAREST} to {_FARTHEST}", _DEPTH_UNIT)]
 
 
 def _target_files(sample: Sample) -> Iterator[tuple[Path, str, Path]]:

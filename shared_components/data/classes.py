@@ -34,8 +34,7 @@ def name_of(classes: Sequence[str]) -> str:
 
 def readable_as(source: Sequence[str]) -> list[tuple[str, ...]]:
     """List the class maps that masks of ``source`` can be read as, ``source`` first."""
-    coarser = (CLASS_MAPS[target] for finer, target in MERGES if CLASS_MAPS[finer] == tuple(source))
-    return [tuple(source), *coarser]
+    return [tuple(source), *(CLASS_MAPS[target] for finer, target in MERGES if CLASS_MAPS[finer] == tuple(source))]
 
 
 def merge_classes(mask: np.ndarray, source: Sequence[str], target: Sequence[str]) -> np.ndarray:

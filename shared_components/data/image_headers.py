@@ -24,8 +24,6 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, LookupError, ArithmeticError, T
 
 @dataclass(frozen=True)
 class Header:
-    """Facts from an image's header."""
-
     size: tuple[int, int] | None  # (H, W), if the header has it
     complete: bool = True  # whether the file reaches the end of its picture; bytes after the end do not matter
     pictures: int = 1  # frames or pages, without reduced copies of a TIFF page

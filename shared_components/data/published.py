@@ -21,8 +21,6 @@ FL_ENDOVIT: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class Published:
-    """A published number."""
-
     counts: Mapping[int, str]  # source of the number, or of each number if publications differ or a release has parts
     split: str = ""  # official split; empty: the whole data set
     unit: str = "images"  # or "videos" or "clips", which are the reader's videos

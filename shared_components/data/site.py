@@ -27,7 +27,6 @@ class Source:
 
     @property
     def reader(self) -> Reader:
-        """Reader of the files."""
         if self.own is None:
             return find_reader(self.dataset)
         from shared_components.data.custom.readers import own_reader
@@ -105,7 +104,6 @@ class Site:
 
     @property
     def dataset(self) -> str:
-        """Name of the data set."""
         return self.source.dataset
 
     @property

@@ -134,21 +134,15 @@ def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
     }
     site = Site(
         name=_name(config.get("name") or name or path.resolve().parent.name),
-        source=source,
-        root=root,
-        classes=classes,
+        source=source, root=root, classes=classes, path=path, **paths,
         split=_split(config["split"], source.reader.videos(root)),
-        task=config.get("task", ""),
-        frame_interval=config.get("frame_interval", 1),
-        history=config.get("history", True),
+        task=config.get("task", ""), text=config.get("text", ""),
+        frame_interval=config.get("frame_interval", 1), history=config.get("history", True),
         rate=float(config["rate"]) if "rate" in config else source.reader.RATE,
-        text=config.get("text", ""),
         publish=_chosen("publish", config.get("publish", ["style"]), PUBLISHABLE),
-        quarantine=float(config.get("quarantine", 0.0)),
-        path=path,
         withhold=_chosen("withhold", config.get("withhold", []), WITHHOLDABLE),
-        **paths,
-    )
+        quarantine=float(config.get("quarantine", 0.0)),
+    )  # fmt: skip
     return replace(site, added=_added(site, config)) if "also_trains_on" in config else site
 
 
@@ -163,10 +157,8 @@ def _name(value: str) -> str:
     """Return a valid site name; it appears in tables and in names of folders."""
     good = value.isprintable() and value.strip() == value and 0 < len(value) <= _MAX_NAME
     if not good or value.startswith(".") or set(value) & {"/", "\\"}:
-        raise ValueError(
-            f"the site's name is {short_repr(value)}; give it by 'name', at most {_MAX_NAME} letters in "
-            "one line without slashes, not beginning with a dot"
-        )
+        form = f"at most {_MAX_NAME} letters in one line without slashes, not beginning with a dot"
+        raise ValueError(f"the site's name is {short_repr(value)}; give it by 'name', {form}")
     return value
 
 
@@ -205,10 +197,7 @@ def _source(dataset: str, config: Mapping[Any, Any]) -> tuple[Source, tuple[str,
         own, classes = describe(dataset, config)  # type: ignore[arg-type]  # dataset is a Kind
         return Source(dataset, own), classes
     if extra := next((key for key in OWN_KEYS if key in config), ""):
-        raise ValueError(
-            f"{extra!r} is for data of one's own ({' and '.join(KINDS)}), but {dataset} is a public data set; "
-            "leave it out"
-        )
+        raise ValueError(f"{extra!r} is for data of one's own, but {dataset} is a public data set; leave it out")
     source, value = Source(dataset), config.get("classes")
     known = source.reader.LABELS  # labels without pixels
     default = "" if source.classes else next(iter(known.values()), "")
@@ -225,9 +214,8 @@ def _pixel_classes(value: Any, source: Source) -> tuple[str, ...]:
     wanted = source.usual_classes if value is None else CLASS_MAPS[_one_of("class map", value, CLASS_MAPS)]
     if own and wanted not in readable_as(own):
         possible = " or ".join(map(name_of, readable_as(own)))
-        raise ValueError(
-            f"'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which is not finer; write {possible}"
-        )
+        has = f"{source.dataset} has {name_of(own)!r}, which is not finer"
+        raise ValueError(f"'classes' is {value!r}, but {has}; write {possible}")
     return wanted
 
 
@@ -262,8 +250,6 @@ def _video_range(split: str, item: Any, videos: list[str]) -> VideoRange:
     _one_of(what, video, videos, listed=listed)
     whole = isinstance(bounds, list) and len(bounds) == 2 and all(type(bound) is int for bound in bounds)
     if not whole or not 0 <= bounds[0] < bounds[1]:
-        raise ValueError(
-            f"split {split!r} gives {video} the range {bounds!r}; write two whole numbers, the first frame and the "
-            "frame after the last, such as [0, 30]"
-        )
+        remedy = "write two whole numbers, the first frame and the frame after the last, such as [0, 30]"
+        raise ValueError(f"split {split!r} gives {video} the range {bounds!r}; {remedy}")
     return VideoRange(video, bounds[0], bounds[1])

@@ -71,14 +71,11 @@ def refuse_seen_videos(header: Mapping[str, str], dataset: str, videos: Iterable
     try:
         known = {_key(data, name) for data, names in json.loads(header[SEEN]).items() for name in names}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"{start}: {SEEN} in its header cannot be read ({error}); make the checkpoint again"
-        ) from error
+        what = f"{SEEN} in its header cannot be read ({error})"
+        raise ValueError(f"{start}: {what}; make the checkpoint again") from error
     if seen := [name for name in videos if _key(dataset, name) in known]:
-        raise ValueError(
-            f"{start} has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])}); start from "
-            "other weights, or test on other videos"
-        )
+        what = f"has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])})"
+        raise ValueError(f"{start} {what}; start from other weights, or test on other videos")
 
 
 def refuse_seen_test(seen: str, site: Site, *, start: str) -> None:

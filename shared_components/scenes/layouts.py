@@ -32,8 +32,6 @@ _MERGED = np.array(MERGES["cholecseg8k", "cholecseg8k_merged"], np.uint8)
 
 @dataclass(frozen=True)
 class Layout:
-    """A public data set's layout."""
-
     video: str  # format of a video's name, from its number
     rate: float  # labelled frames per second
     numbers: float  # frame numbers per second
@@ -51,7 +49,6 @@ class Layout:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """All labels of the layout."""
         return (self.target, *self.also)
 
 

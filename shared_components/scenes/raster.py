@@ -136,8 +136,6 @@ def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
 
 @dataclass(frozen=True)
 class _Painter:
-    """Painter of one instrument's plates."""
-
     buffers: Buffers
     shader: Shader
     size: float  # factor of all lengths

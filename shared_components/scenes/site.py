@@ -20,16 +20,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from shared_components.common.drawing import pictures
 from shared_components.common.drawing.palette import DEPTH, class_entries
-from shared_components.common.drawing.pictures import (
-    captioned,
-    coloured,
-    legend,
-    overlay,
-    scale_bar,
-    side_by_side,
-    write,
-)
 from shared_components.common.progress import report_progress
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.readers import find_reader, reader_names
@@ -50,8 +42,6 @@ DEPTH_RANGE = (25.0, 100.0)
 
 @dataclass(frozen=True)
 class SitePlan:
-    """One site to render."""
-
     folder: Path
     look: str
     seed: int
@@ -111,8 +101,6 @@ def _check_layout(layout: str, task: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All settings of a rendered site."""
-
     look: str
     seed: int
     layout: str = "endovis2017"  # one of `layouts_for(task)`
@@ -172,8 +160,7 @@ def write_site(out: Path, **options: Any) -> Path:
     try:
         names = _write_videos(part, recipe)
         _write_site_file(part, recipe, names)
-        facts = asdict(recipe) | {"videos": names}
-        (part / RENDERED).write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
+        (part / RENDERED).write_text(json.dumps(asdict(recipe) | {"videos": names}, indent=2) + "\n", "utf-8")
         old = out.parent / f".{out.name}.old-{os.getpid()}"
         if out.exists():
             out.rename(old)
@@ -261,9 +248,9 @@ Row = tuple[str, str, Sequence[SceneFrame]]
 def tile(frame: SceneFrame, task: str, layout: str = "endovis2017") -> Array:
     """Draw a frame's labels for a contact sheet, by the site's task."""
     if task == "segmentation":
-        return overlay(frame.image, LAYOUTS[layout].ids(frame))
+        return pictures.overlay(frame.image, LAYOUTS[layout].ids(frame))
     if task == "depth":
-        return coloured(frame.depth, frame.depth > 0, DEPTH_RANGE, DEPTH)
+        return pictures.coloured(frame.depth, frame.depth > 0, DEPTH_RANGE, DEPTH)
     drawn = np.full_like(frame.image, 255)
     lines = {
         "triplets": lambda: [NAMES[number].replace("/", " ").replace("_", " ") for number in frame.triplets],
@@ -271,7 +258,7 @@ def tile(frame: SceneFrame, task: str, layout: str = "endovis2017") -> Array:
         "classification": lambda: [OPERATIONS[LAYOUTS[layout].operation].grades[frame.grade]],
     }.get(task, list)
     for number, text in enumerate(lines()):
-        write(drawn, text, 4, above=drawn.shape[0] - 16 * (number + 1), large=min(0.7, drawn.shape[1] / 320))
+        pictures.write(drawn, text, 4, above=drawn.shape[0] - 16 * (number + 1), large=min(0.7, drawn.shape[1] / 320))
     return drawn
 
 
@@ -280,15 +267,15 @@ def write_contact_sheet(path: Path, sites: Mapping[str, Row]) -> None:
 
     `sites` maps a row's title to task, layout and frames. All frames have one size, and all sites as many frames.
     """
-    rows = [
-        captioned(side_by_side([picture for f in frames for picture in (f.image, tile(f, task, layout))]), title)
-        for title, (task, layout, frames) in sites.items()
-    ]
+    rows = []
+    for title, (task, layout, frames) in sites.items():
+        shown = [picture for frame in frames for picture in (frame.image, tile(frame, task, layout))]
+        rows.append(pictures.captioned(pictures.side_by_side(shown), title))
     width, tasks = rows[0].shape[1], {task for task, _, _ in sites.values()}
-    labelled = [layout for task, layout, _ in sites.values() if task == "segmentation"]
-    rows += [legend(class_entries(classes), width=width) for classes in dict.fromkeys(map(_classes_of, labelled))]
+    classes = dict.fromkeys(_classes_of(layout) for task, layout, _ in sites.values() if task == "segmentation")
+    rows += [pictures.legend(class_entries(names), width=width) for names in classes]
     if "depth" in tasks:
-        rows.append(scale_bar(DEPTH_RANGE, DEPTH, width))
+        rows.append(pictures.scale_bar(DEPTH_RANGE, DEPTH, width))
     write_image(Path(path), np.vstack(rows))
 
 

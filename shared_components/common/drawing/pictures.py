@@ -25,13 +25,11 @@ def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour
     """
     check_size(image, mask, "mask")
     mask = np.where(mask == UNLABELLED, np.uint8(0), mask)
-    table = np.array([[colour(i) for i in range(256)]], dtype=np.uint8)
-    colours = cv2.LUT(cv2.merge([mask, mask, mask]), table)
+    colours = cv2.LUT(cv2.merge([mask, mask, mask]), np.array([[colour(i) for i in range(256)]], dtype=np.uint8))
     drawn = cv2.copyTo(cv2.addWeighted(image, 1 - alpha, colours, alpha, 0), mask, image.copy())
     there = np.flatnonzero(np.bincount(mask.ravel()))
     for class_id in there[there > 0] if contour else ():
-        region = (mask == class_id).astype(np.uint8)
-        outlines, _ = cv2.findContours(region, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+        outlines, _ = cv2.findContours((mask == class_id).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
         cv2.drawContours(drawn, outlines, -1, colour(int(class_id)), contour, cv2.LINE_AA)
     return drawn
 
@@ -117,8 +115,7 @@ def captioned(panel: np.ndarray, caption: str) -> np.ndarray:
 def side_by_side(panels: Sequence[np.ndarray]) -> np.ndarray:
     """Join pictures of the same height from left to right, with gaps between them."""
     gap = _paper(panels[0].shape[0], GAP)
-    spaced = [part for panel in panels for part in (gap, panel)]
-    return np.concatenate(spaced[1:], axis=1)
+    return np.concatenate([part for panel in panels for part in (gap, panel)][1:], axis=1)
 
 
 def check_size(image: np.ndarray, mask: np.ndarray, name: str) -> None:

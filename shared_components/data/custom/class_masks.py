@@ -102,12 +102,9 @@ def _shares(path: Path, threshold: float | None) -> np.ndarray:
         return values.astype(np.float32) / (1 if most <= 1 else 255 if most <= 255 else 65_535)
     unique = np.unique(values)
     if len(unique) > 2 or (len(unique) == 2 and unique[0] != 0):
-        raise DataError(
-            path,
-            f"is a mask of one class with {len(unique)} values, from {unique[0]} to {unique[-1]}",
-            "export it without smoothed edges, or set the minimum share of a pixel that counts (--threshold 0.5, or "
-            "'threshold: 0.5' in site.yaml)",
-        )
+        what = f"is a mask of one class with {len(unique)} values, from {unique[0]} to {unique[-1]}"
+        remedy = "export it without smoothed edges, or set the minimum share of a pixel that counts: --threshold 0.5"
+        raise DataError(path, what, f"{remedy}, or 'threshold: 0.5' in site.yaml")
     return (values > 0).astype(np.float32)
 
 

@@ -90,20 +90,15 @@ def _refuse_templates(images: str, masks: str) -> None:
     refuse_template("masks", masks)
     for place in (VIDEO, GROUP):
         if (place in images) != (place in masks):
-            raise ValueError(
-                f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither if there is "
-                f"one {place[1:-1]}"
-            )
+            raise ValueError(f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither")
     refuse_class_masks_of_videos(images, masks)
 
 
 def refuse_class_masks_of_videos(images: str, masks: str) -> None:
     """Raise ValueError for binary masks of video files; the sentence begins with the key."""
     if CLASS in masks and images.lower().endswith((*VIDEOS, *VOLUMES)):
-        raise ValueError(
-            f"'masks' is {masks!r}, and 'images' names video files; extract the labelled frames as images, "
-            "and give them the names that the masks have"
-        )
+        what = f"'masks' is {masks!r}, and 'images' names video files"
+        raise ValueError(f"{what}; extract the labelled frames as images, and give them the names of the masks")
 
 
 def refuse_template(key: str, value: object) -> None:

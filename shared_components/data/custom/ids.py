@@ -76,8 +76,7 @@ def parse_ids(given: Any) -> dict[Value, str]:
     """Read an `ids` table; 0 or black is background unless the table names it. ValueError if it is invalid."""
     if not isinstance(given, Mapping) or not given:
         hint = "; a colour needs quotes, since YAML takes #... for a remark" if given is None else ""
-        example = "write what the masks' values are, such as {1: grasper, 2: suction}"
-        raise ValueError(f"'ids' is {given!r}; {example}{hint}")
+        raise ValueError(f"'ids' is {given!r}; write what the masks' values are, such as {{1: grasper}}{hint}")
     names = [(parse_value(key), class_name(name, key)) for key, name in given.items()]
     coloured = any(not isinstance(value, int) for value, _ in names)
     table: dict[Value, str] = {}
@@ -95,8 +94,7 @@ def parse_ids(given: Any) -> dict[Value, str]:
 def parse_words(given: Any) -> dict[str, str]:
     """Read an `ids` table of binary masks: the class of each word in their names. ValueError if it is invalid."""
     if not isinstance(given, Mapping) or not given:
-        example = "write what the names of the masks call each class, such as {gr: grasper}"
-        raise ValueError(f"'ids' is {given!r}; {example}")
+        raise ValueError(f"'ids' is {given!r}; write the word for each class in the masks' names: {{gr: grasper}}")
     table = {str(word): class_name(name, word) for word, name in given.items()}
     _refuse_no_class(table.values(), "gr: grasper")
     return table
@@ -143,9 +141,7 @@ def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tupl
 
 def _of_map(needed: set[str], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if name not in CLASS_MAPS:
-        raise ValueError(
-            f"'classes' is {name!r}; write a list of names, or one of the class maps {', '.join(CLASS_MAPS)}"
-        )
+        raise ValueError(f"'classes' is {name!r}; write a list of names, or one of {', '.join(CLASS_MAPS)}")
     classes = CLASS_MAPS[name]
     for finer in [classes, *(c for c in CLASS_MAPS.values() if classes in readable_as(c))]:
         if needed <= set(finer):

@@ -176,8 +176,6 @@ _LOCK = Lock()
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """A label volume in memory."""
-
     path: Path
     size: Size  # (H, W)
     packed: tuple[bytes, ...]  # compressed frames

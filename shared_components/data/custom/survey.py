@@ -44,12 +44,7 @@ class Values:
 
 
 def values_of(
-    root: Path,
-    layout: FolderLayout,
-    videos: Sequence[str],
-    *,
-    threshold: float | None = None,
-    known: Collection[Value] = (),
+    root: Path, layout: FolderLayout, videos: Sequence[str], *, threshold: float | None, known: Collection[Value]
 ) -> Values:
     """Read all masks of the videos.
 
@@ -62,11 +57,9 @@ def values_of(
         values = _of_files(root, layout, videos, threshold, known)
     if len(values.pixels) > _MOST and not values.edges:
         kind = f"{'colours' if values.coloured else 'values'} in {counted(values.count, 'mask')}"
-        raise DataError(
-            placed(root, layout.masks, videos[0]),
-            f"has {len(values.pixels)} {kind}, too many to name",
-            "export the masks without smoothing, anti-aliasing or compression",
-        )
+        what = f"has {len(values.pixels)} {kind}, too many to name"
+        remedy = "export the masks without smoothing, anti-aliasing or compression"
+        raise DataError(placed(root, layout.masks, videos[0]), what, remedy)
     return values
 
 
@@ -85,8 +78,7 @@ def numbering_of(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Num
         images = images_of(root, layout.images, video, layout.masks)
         if not images.is_video or is_volume(images.path):
             continue
-        files = files_of(root, layout.masks, video)
-        numbers = sorted(hashless_number(path, name) for name, path in files.items())
+        numbers = sorted(hashless_number(path, name) for name, path in files_of(root, layout.masks, video).items())
         if numbers and (rate := _rate(images.path)):
             masks[video] = VideoMasks(numbers, frame_seconds(images.path), rate)
     return guess_numbering(masks) if masks else None
