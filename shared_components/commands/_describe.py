@@ -27,7 +27,6 @@ _OPTIONS = ("dataset", "images", "masks", "name", *SPLITS, "frame_interval", "te
 
 
 def add_description(parser: argparse._ActionsContainer) -> None:
-    """Declare the options that describe a folder."""
     add = parser.add_argument
     add("--yes", action="store_true", help="accept all proposals without asking")
     add("--dataset", choices=source_names(), metavar="NAME", help="data layout; default: detected")

@@ -217,7 +217,6 @@ def _numbering_note(counts: str, first: int) -> str:
 
 
 def given_ids(options: Sequence[str], *, coloured: bool) -> dict[ids.Value, str]:
-    """Read the values of `--id`."""
     table: dict[ids.Value, str] = {}
     for option in options:
         text, equals, name = (part.strip() for part in option.partition("="))

@@ -91,6 +91,5 @@ def _watch(administrator: "Administrator", job: str, kit: Path) -> int:
 
 
 def table(jobs: "list[Listed]") -> Table:
-    """Return a table with a row per job."""
     rows = tuple((job.id, job.name, job.state, job.submitted, job.submitter) for job in jobs)
     return Table(counted(len(jobs), "job"), ("id", "job", "state", "submitted", "by"), rows, labels=5)

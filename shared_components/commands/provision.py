@@ -76,10 +76,8 @@ def _passphrase(args: argparse.Namespace, *, encrypted: bool) -> str | None:
     if _VARIABLE in os.environ:
         return os.environ[_VARIABLE]
     if not sys.stdin.isatty():
-        raise ValueError(
-            f"the passphrase of the authority's key is missing; give --passphrase-file, or {_VARIABLE} in the "
-            "environment, or run it in a terminal, which asks"
-        )
+        remedy = f"give --passphrase-file, or {_VARIABLE} in the environment, or run it in a terminal, which asks"
+        raise ValueError(f"the passphrase of the authority's key is missing; {remedy}")
     typed = getpass("passphrase of the authority's key: ")
     if not encrypted and getpass("the same again: ") != typed:
         raise ValueError("the two passphrases differ; nothing was written")

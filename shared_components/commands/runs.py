@@ -65,7 +65,6 @@ def _agreed(count: int, what: str) -> bool:
 
 
 def table(runs: Sequence[KeptRun]) -> Table:
-    """Return a table with a row per run."""
     rows = []
     for run in runs:
         status = run.status + (", latest" if run.latest else "")

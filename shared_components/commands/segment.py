@@ -67,10 +67,8 @@ def run(args: argparse.Namespace) -> int:
     where = device(args.device)
     path, model = open_model(args)
     if (kind := model.task.card.kind) not in _KINDS:
-        raise InferenceError(
-            f"checkpoint {path} has learnt {kind}; give one of {' or '.join(_KINDS)}, or use it with "
-            "`python -m monai.bundle run` and its bundle's inference.yaml"
-        )
+        remedy = "use it with `python -m monai.bundle run` and its bundle's inference.yaml"
+        raise InferenceError(f"checkpoint {path} has learnt {kind}; give one of {' or '.join(_KINDS)}, or {remedy}")
     fuse(model.network)  # in place, once for all videos
     source = args.input if is_live(args.input) else Path(args.input)
     data = InputFolder(source) if isinstance(source, Path) and source.is_dir() else None

@@ -34,9 +34,8 @@ def between(
     if isinstance(value, kinds) and not isinstance(value, bool) and _inside(value, low, high, ends):
         return
     other = f", or null for {null}" if null else ""
-    raise ValueError(
-        f"{method}: {name} is {value!r}; it is a {'whole ' * whole}number, {range_in_words(low, high, ends)}{other}"
-    )
+    form = f"it is a {'whole ' * whole}number, {range_in_words(low, high, ends)}{other}"
+    raise ValueError(f"{method}: {name} is {value!r}; {form}")
 
 
 def range_in_words(low: float, high: float, ends: str) -> str:

@@ -71,10 +71,9 @@ def readable_samples(
     bad = {problem.sample: problem for problem in of_split}
     for problem in bad.values():
         if not problem.quarantined:
-            raise SiteError(
-                f"{problem} ({len(bad)} of {counted(len(listed), 'frame')} of split {split!r} cannot be used, the "
-                f"quarantine allows a share of {site.quarantine}; 'surgfl check-data' lists them)"
-            )
+            share = f"{len(bad)} of {counted(len(listed), 'frame')} of split {split!r} cannot be used"
+            allowed = f"the quarantine allows a share of {site.quarantine}"
+            raise SiteError(f"{problem} ({share}, {allowed}; 'surgfl check-data' lists them)")
     return [sample for sample in listed if sample not in bad], [sample for sample in listed if sample in bad]
 
 

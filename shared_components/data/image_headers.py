@@ -115,7 +115,6 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _big(data: bytes, place: int, length: int = 4) -> int:
-    """Read a big-endian number."""
     return int.from_bytes(data[place : place + length], "big")
 
 

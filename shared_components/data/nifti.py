@@ -212,7 +212,6 @@ def read_picture(path: Path, place: int) -> np.ndarray:
 
 
 def is_colour_volume(path: Path) -> bool:
-    """Return whether a file is a readable colour volume."""
     try:
         return _open_volume(path).get_data_dtype() == _COLOURS
     except DataError:

@@ -33,7 +33,6 @@ class Published:
         return " or ".join(f"{count:,} ({source})" for count, source in self.counts.items())
 
     def contains(self, video: str, number: int) -> bool:
-        """Return whether the split has a video's frame."""
         last = [int(digits) for digits in re.findall(r"\d+", video)[-1:]]
         named = not self.videos or any(first <= n <= end for n in last for first, end in self.videos)
         return (named and video.startswith(self.starts) and number < self.below) != self.others

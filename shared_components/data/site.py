@@ -45,7 +45,6 @@ class Source:
 
 
 def targets_of(dataset: str) -> tuple[str, ...]:
-    """Return the targets of a data set."""
     return ("label",) if dataset in KINDS else find_reader(dataset).TARGETS
 
 

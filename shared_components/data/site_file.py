@@ -192,7 +192,6 @@ def _added(site: Site, config: Mapping[str, Any]) -> Site:
 
 
 def _source(dataset: str, config: Mapping[Any, Any]) -> tuple[Source, tuple[str, ...]]:
-    """Return the data source and the site's classes."""
     if dataset in KINDS:
         own, classes = describe(dataset, config)  # type: ignore[arg-type]  # dataset is a Kind
         return Source(dataset, own), classes

@@ -17,7 +17,6 @@ HEIGHT_SCALE, ALBEDO_SCALE = 32.0, 170.0  # uint8 steps per mm and per unit of a
 
 
 def circle(centre: Point, radius: float, count: int) -> list[Point]:
-    """Return `count` points on a circle."""
     turns = np.linspace(0, 2 * np.pi, count, endpoint=False)
     return [(centre[0] + radius * np.cos(t), centre[1] + radius * np.sin(t)) for t in turns]
 
@@ -53,7 +52,6 @@ class Plate:
         return replace(self, scale=self.scale / factor)
 
     def mirrored(self) -> "Plate":
-        """Return the plate flipped across its axis."""
         surface = self.surface[::-1].copy()
         surface[..., 1] = np.minimum(256 - surface[..., 1].astype(np.int16), 255)
         joint = (self.origin[0], self.cover.shape[0] - 1 - self.origin[1])

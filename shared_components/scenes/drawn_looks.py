@@ -74,7 +74,6 @@ def _grey(rng: Generator, low: float, high: float) -> RGB:
 
 
 def _jittered(rng: Generator, colour: RGB) -> RGB:
-    """Change a colour a little."""
     hue, saturation, value = colorsys.rgb_to_hsv(*(channel / 255 for channel in colour))
     hue, saturation = hue + rng.normal(0, 0.2 * 0.06), saturation * float(np.exp(rng.normal(0, 2.5 * 0.06)))
     return _colour(hue, saturation, value * float(np.exp(rng.normal(0, 2 * 0.06))))

@@ -70,7 +70,6 @@ def _tube(scale: float, rng: Generator, radius: float, collar: float) -> Plate:
 
 
 def _joint(scale: float, rng: Generator, length: float, half: float, material: int = METAL) -> Plate:
-    """Build a forked joint with a rivet."""
     carver = Carver(-1.5, length + 1.5, half + 0.6, scale)
     narrow = half * rng.uniform(0.65, 0.95)
     below = [(-1.5, -half), (length * 0.5, -half), (length + 1.0, -narrow)]

@@ -151,9 +151,8 @@ def write_site(out: Path, **options: Any) -> Path:
     out, recipe = Path(out), Recipe(**options)
     _check(recipe)
     if not (out.is_dir() and ((out / RENDERED).is_file() or not any(out.iterdir()))) and os.path.lexists(out):
-        raise FileExistsError(
-            f"{out} exists and was not rendered by surgfl (it has no {RENDERED}); move it away or choose another folder"
-        )
+        what = f"{out} exists and was not rendered by surgfl (it has no {RENDERED})"
+        raise FileExistsError(f"{what}; move it away or choose another folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.parent / f".{out.name}.part-{os.getpid()}"
     shutil.rmtree(part, ignore_errors=True)

@@ -230,18 +230,13 @@ def _light(canvas: Canvas, look: Look, rng: Generator, detail: Generator) -> Tis
     hollow = cv2.GaussianBlur(smoothed, (0, 0), W * 0.035) - smoothed
     shade = (0.22 + 0.78 * facing) * np.clip(1.0 - 0.11 * hollow, 0.35, 1.3)
     if canvas.detail:
-        slope_x, slope_y = _wet(canvas, rng)
+        film = canvas.height + 0.1 * canvas.fractal(rng, 60, octaves=2)  # round ripples: highlights without corners
+        slope_x, slope_y = _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
         canvas.scale(_finest(canvas, look, detail))
     canvas.scale(shade)
     if look.cavity > 0.0:
         canvas.scale(1.0 - np.float32(look.cavity) * step(canvas.fractal(detail, 2.5), -0.3, 0.9))
     return Tissue(np.clip(canvas.albedo, 0.0, 1.3), cv2.merge([slope_x + 8.0 * canvas.dull, slope_y, depth]))
-
-
-def _wet(canvas: Canvas, rng: Generator) -> tuple[Array, Array]:
-    """Return the slopes of the film of liquid; its round ripples give highlights without corners."""
-    W, film = canvas.shape[1], canvas.height + 0.1 * canvas.fractal(rng, 60, octaves=2)
-    return _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
 
 
 def _finest(canvas: Canvas, look: Look, rng: Generator) -> Array:

@@ -195,9 +195,8 @@ def write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     def limited() -> Iterator[Shot]:
         for shot in shots:
             if shot.number >= _AUTOLAPARO_FRAMES:
-                raise ValueError(
-                    f"a clip of autolaparo has at most {_AUTOLAPARO_FRAMES} frames; ask for fewer, or longer apart"
-                )
+                most = f"at most {_AUTOLAPARO_FRAMES} frames"
+                raise ValueError(f"a clip of autolaparo has {most}; ask for fewer, or longer apart")
             yield shot
 
     folders = (root / "AutoLaparo_Task3" / "imgs", root / "AutoLaparo_Task3" / "masks")

@@ -106,7 +106,6 @@ def resized(array: np.ndarray, width: int) -> np.ndarray:
 
 
 def captioned(panel: np.ndarray, caption: str) -> np.ndarray:
-    """Add a caption above a picture."""
     bar = _paper(_BAR, panel.shape[1])
     write(bar, caption, 4)
     return np.concatenate([bar, panel], axis=0)

@@ -146,10 +146,9 @@ def _of_map(needed: set[str], name: str) -> tuple[tuple[str, ...], tuple[str, ..
     for finer in [classes, *(c for c in CLASS_MAPS.values() if classes in readable_as(c))]:
         if needed <= set(finer):
             return finer, classes
-    raise ValueError(
-        f"'classes' is {name!r}, which is {', '.join(classes[1:])}, and 'ids' names "
-        f"{min(needed - set(classes))!r}; give in 'ids' every value one of these names, or write a list of names"
-    )
+    what = f"which is {', '.join(classes[1:])}, and 'ids' names {min(needed - set(classes))!r}"
+    remedy = "give in 'ids' every value one of these names, or write a list of names"
+    raise ValueError(f"'classes' is {name!r}, {what}; {remedy}")
 
 
 def _from_list(given: Any) -> tuple[str, ...]:
@@ -176,10 +175,8 @@ def parse_value(key: Any) -> Value:
         channels = [int(n) for n in numbers if isinstance(n, str | int) and not isinstance(n, bool)]
         if len(channels) == 3 and all(0 <= n <= 255 for n in channels):
             return channels[0], channels[1], channels[2]
-    raise ValueError(
-        f"'ids' has the value {key!r}; write a whole number from 0 to {_LARGEST}, or a colour such as \"#ff8000\" or "
-        "[255, 128, 0]"
-    )
+    colours = 'a colour such as "#ff8000" or [255, 128, 0]'
+    raise ValueError(f"'ids' has the value {key!r}; write a whole number from 0 to {_LARGEST}, or {colours}")
 
 
 def grey(value: int) -> Colour:
@@ -194,10 +191,8 @@ def class_name(name: Any, key: Any = None) -> str:
     valid = isinstance(name, str) and name.strip() == name and name.isprintable() and 0 < len(name) <= _LONGEST
     if not valid or "," in name or name == _RESERVED:
         where = "'classes' lists" if key is None else f"'ids' calls {key!r}"
-        raise ValueError(
-            f"{where} {name!r}; a class's name is a text of at most {_LONGEST} letters without commas, in quotes if it "
-            f"looks like a number, and not {_RESERVED!r}"
-        )
+        form = f"a text of at most {_LONGEST} letters without commas, in quotes if it looks like a number"
+        raise ValueError(f"{where} {name!r}; a class's name is {form}, and not {_RESERVED!r}")
     return name
 
 

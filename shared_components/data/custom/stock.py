@@ -27,7 +27,6 @@ Split = Mapping[str, Sequence[Any]]
 
 
 def stock_of(site: Site) -> Inventory:
-    """Return the inventory of a site's folder."""
     videos = {split: [part.video for part in site.split.get(split, ())] for split in SPLITS}
     if site.source.own is not None:
         return own_stock(site.root, site.source.own, videos, ignored=(), agreed=())

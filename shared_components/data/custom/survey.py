@@ -39,7 +39,6 @@ class Values:
     edges: int = 0  # number of values only on smoothed edges; with a threshold, `pixels` does not contain them
 
     def percent(self, value: Value) -> float:
-        """Return the percentage of pixels that have a value."""
         return 100 * self.pixels[value] / max(1, sum(self.pixels.values()))
 
 

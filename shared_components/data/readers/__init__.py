@@ -98,7 +98,6 @@ def paired(
 
 
 def reader_names() -> list[str]:
-    """List the datasets that can be read."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 

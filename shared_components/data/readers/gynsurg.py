@@ -95,7 +95,6 @@ def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, d
 
 
 def kinds(root: Path) -> list[str]:
-    """List the kinds of clips in a folder."""
     return list(_folders(root))
 
 
