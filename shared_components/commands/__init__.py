@@ -47,7 +47,6 @@ def add_repeatable(parser: ArgumentParser, option: str, metavar: str, text: str,
 
 
 def add_clip(parser: ArgumentParser, frames: str) -> None:
-    """Declare `--frames` and `--interval` of a clip."""
     parser.add_argument("--frames", type=int, default=1, help=frames)
     parser.add_argument("--interval", type=float, default=0.0, help="seconds between frames of a clip")
 
@@ -61,7 +60,6 @@ def add_model(parser: ArgumentParser) -> None:
 
 
 def add_device(parser: ArgumentParser) -> None:
-    """Declare `--device`."""
     text = "such as cpu, cuda:1 or mps; default: a GPU if there is one"
     parser.add_argument("--device", default="auto", metavar="NAME", help=text)
 

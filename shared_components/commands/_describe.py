@@ -27,7 +27,6 @@ _OPTIONS = ("dataset", "images", "masks", "name", *SPLITS, "frame_interval", "te
 
 
 def add_description(parser: argparse._ActionsContainer) -> None:
-    """Declare the options that describe a folder."""
     add = parser.add_argument
     add("--yes", action="store_true", help="accept all proposals without asking")
     add("--dataset", choices=source_names(), metavar="NAME", help="data layout; default: detected")
@@ -40,16 +39,13 @@ def add_description(parser: argparse._ActionsContainer) -> None:
     add("--frame-interval", type=int, metavar="N", help="use every n-th labelled frame; default: 1")
     add("--rate", type=float, metavar="R", help="frames per second; default: from the video file")
     add("--first-frame", type=int, choices=(0, 1), help="number of the first frame in mask names")
-    partly = "allow images without masks or volumes without labels"
-    add("--partly-labelled", action=argparse.BooleanOptionalAction, help=partly)
+    add("--partly-labelled", action=argparse.BooleanOptionalAction, help="allow images or volumes without labels")
     add("--axes", choices=("header", "stored"), help="axes of NIfTI volumes; default: header")
-    threshold = "smallest share of a class in a pixel of a smoothed mask edge"
-    add("--threshold", type=float, metavar="SHARE", help=threshold)
+    add("--threshold", type=float, metavar="SHARE", help="smallest share of a class in a pixel of a smoothed edge")
     add("--mask-numbers", metavar="WHAT", help="mask numbers count: frames, fps=1 or every=25")
     add(OPTION, action="store_true", help="accept left-out files without asking")
     add("--text", help="text that describes the site; not sent unless published")
-    items = f"items to send to other parties: {', '.join(PUBLISHABLE)}, or none; default: style"
-    add("--publish", metavar="ITEMS", help=items)
+    add("--publish", metavar="ITEMS", help=f"items to send: {', '.join(PUBLISHABLE)}, or none; default: style")
 
 
 def description_options(args: argparse.Namespace) -> list[str]:
@@ -87,9 +83,8 @@ def _config(args: argparse.Namespace, out: Path, prompt: Prompt) -> dict[str, An
     if public is not None:
         print(f"{args.folder}: recognised as {public}")
         if options := _given(args, _OWN_OPTIONS):
-            raise SiteError(
-                f"{options[0]} is for data of one's own, and this is {public}; leave it out, or add --dataset frames"
-            )
+            remedy = "leave it out, or add --dataset frames"
+            raise SiteError(f"{options[0]} is for data of one's own, and this is {public}; {remedy}")
         source = Source(public)
         reader = source.reader
         config |= {"dataset": public, "root": root}

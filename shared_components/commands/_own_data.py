@@ -41,9 +41,8 @@ class Prompt:
             try:
                 answer = input(f"{question}{'' if proposed is None else f' [{proposed}]'}: ").strip() or proposed
             except EOFError:
-                raise SiteError(
-                    "the answers ended before all was asked; give the rest as options (surgfl site init -h)"
-                ) from None
+                remedy = "give the rest as options (surgfl site init -h)"
+                raise SiteError(f"the answers ended before all was asked; {remedy}") from None
             try:
                 if answer is None:
                     raise ValueError("an answer is needed here")
@@ -92,7 +91,6 @@ class OwnFolder:
 
     @cached_property
     def videos(self) -> Sequence[str]:
-        """Names of the videos."""
         return list(self.layout.videos) or video_names(self.folder, self.layout.images)
 
     def describe(self) -> dict[str, Any]:
@@ -219,14 +217,11 @@ def _numbering_note(counts: str, first: int) -> str:
 
 
 def given_ids(options: Sequence[str], *, coloured: bool) -> dict[ids.Value, str]:
-    """Read the values of `--id`."""
     table: dict[ids.Value, str] = {}
     for option in options:
         text, equals, name = (part.strip() for part in option.partition("="))
         if not equals:
-            raise SiteError(
-                f"--id is {option!r}; write a value and its name, such as '40=grasper' or '#ff8000=grasper'"
-            )
+            raise SiteError(f"--id is {option!r}; write a value and its name: '40=grasper' or '#ff8000=grasper'")
         value = ids.parse_value(int(text) if text.isdecimal() else text)
         if coloured and isinstance(value, int):
             value = ids.grey(value)

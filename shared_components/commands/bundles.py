@@ -13,22 +13,19 @@ HELP = "generate bundles/<name>/ from bundles/<name>.yaml and shared files"
 def configure(parser: argparse.ArgumentParser) -> None:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
-    zoo = "write self-contained copies with model.pt to a new folder"
-    only.add_argument("--zoo", type=Path, metavar="DIR", help=zoo)
+    only.add_argument("--zoo", type=Path, metavar="DIR", help="write complete copies with model.pt to a new folder")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the files that change and list them.
 
-    Raises:
-        ValueError: A description is invalid, weights differ from their card, --check finds a change, or the folder of
-            --zoo exists.
+    ValueError if a description is invalid, weights differ from their card, --check finds a change, or the folder of
+    --zoo exists.
     """
     if args.zoo:
         print(*write_zoo(args.zoo), sep="\n")
         return 0
     for name in described_bundles():
         check_weights(name)
-        changed = outdated_files(name) if args.check else write_bundle(name)
-        report_generated(args, changed, of=f"{name}.yaml")
+        report_generated(args, outdated_files(name) if args.check else write_bundle(name), of=f"{name}.yaml")
     return 0

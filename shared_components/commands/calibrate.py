@@ -17,8 +17,7 @@ HELP = "calibrate a bundle's weights: probabilities, and the warning about unlik
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="bundle with shipped weights; bundles that share them get the same card")
-    real = "real site for the false-alarm rate, and its name in the card"
-    add_repeatable(parser, "--real", "NAME=site.yaml", real)
+    add_repeatable(parser, "--real", "NAME=site.yaml", "real site for the false-alarm rate, and its name in the card")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,8 +21,7 @@ HELP = "read every file of the sites and list the errors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    paths = "site.yaml, or a folder with site.yaml or sites"
-    parser.add_argument("paths", nargs="+", type=Path, metavar="SITE", help=paths)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="SITE", help="site.yaml, its folder, or folder of sites")
     add_clip(parser, "frames per clip, for tasks on clips")
     parser.add_argument("--fast", action="store_true", help="only check that the files exist")
 

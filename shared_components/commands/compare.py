@@ -92,8 +92,7 @@ def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[
     with show_progress():
         runs = planned(args, preset)
     _ = _comparison(args, preset, runs, {}).groups  # refuse runs of an older version before new runs
-    measures_times = preset.layout == "costs"
-    root, jobs = args.out / "runs", args.jobs or (1 if measures_times else min(map(side_by_side, runs)))
+    root, jobs = args.out / "runs", args.jobs or (1 if preset.layout == "costs" else min(map(side_by_side, runs)))
     print(f"{preset.title}: {counted(len(runs), 'run')}, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
     try:
         reasons = carry_out_all(runs, root, jobs=jobs)
@@ -111,8 +110,7 @@ def chosen(args: argparse.Namespace) -> plan.Preset:
             preset = presets.without_server(preset)
     else:
         names = args.methods.split(",")
-        jobs = described_jobs(jobs_folder()) if set(names) - set(method_names()) else {}
-        preset = presets.of_methods(names, jobs)
+        preset = presets.of_methods(names, described_jobs(jobs_folder()) if set(names) - set(method_names()) else {})
     if args.start and all(variant.start for variant in preset.variants):
         raise ValueError("--start is given, and all rows have their own start; give --start-of, or leave it out")
     preset = presets.with_network(presets.with_bundle(preset, args.bundle), network_arguments(args.network))
@@ -166,10 +164,8 @@ def _value(option: str, text: str) -> Any:
 def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     """List the runs, seed by seed, so that an interrupted comparison has complete seeds.
 
-    Synthetic sites are rendered after all other checks, since at the paper's sizes that takes minutes.
-
-    Raises:
-        ValueError: An argument, a size or a row's settings are impossible; nothing was rendered.
+    Synthetic sites are rendered after all other checks, since at the paper's sizes that takes minutes. After a
+    ValueError, for an impossible argument, size or setting of a row, nothing was rendered.
     """
     scale = plan.scale_of(args.scale, preset)
     preset = plan.at_scale(preset, scale)
@@ -209,9 +205,8 @@ def _sites(
     server = sites.server_file(args.server) if args.server else None
     if args.sites:
         if needs and server is None:
-            raise ValueError(
-                f"{needs[0]} uses frames of the server's own, and --sites has none; name their site.yaml by --server"
-            )
+            what = f"{needs[0]} uses frames of the server's own, and --sites has none"
+            raise ValueError(f"{what}; name their site.yaml by --server")
         files, held_out = sites.own_sites(args.sites, args.held_out)
         if left_out := folders_without_site(args.sites):
             print(f"left out: {', '.join(left_out)} in {args.sites}, without a site.yaml")

@@ -29,12 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_repeatable(submit, "--set", "KEY=VALUE", "job setting, such as rounds=5 or training.iterations=10")
     submit.add_argument("--watch", action="store_true", help="watch the job until it ends")
     verbs.add_parser("list", help="list all jobs and their states")
-    ends = "watch a job until it ends; exit status 0: finished, 1: failed, 3: stopped, 4: lost"
-    watch = verbs.add_parser("watch", help=ends)
+    watch = verbs.add_parser("watch", help="watch a job; exit status 0: finished, 1: failed, 3: stopped, 4: lost")
     stop = verbs.add_parser("stop", help="stop a job for all sites")
     fetch = verbs.add_parser("fetch", help="download the report and models of a finished job")
-    out = "output folder; default: the current folder"
-    fetch.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help=out)
+    fetch.add_argument(
+        "--out", type=Path, default=Path("."), metavar="FOLDER", help="output; default: the current folder"
+    )
     for verb in (watch, stop, fetch):
         verb.add_argument("job", metavar="JOB_ID", help="id of the job")
     for verb in verbs.choices.values():
@@ -91,6 +91,5 @@ def _watch(administrator: "Administrator", job: str, kit: Path) -> int:
 
 
 def table(jobs: "list[Listed]") -> Table:
-    """Return a table with a row per job."""
     rows = tuple((job.id, job.name, job.state, job.submitted, job.submitter) for job in jobs)
     return Table(counted(len(jobs), "job"), ("id", "job", "state", "submitted", "by"), rows, labels=5)

@@ -30,8 +30,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:<14} {reason_for_misfit(load_method(name), network) or 'fits'}")
     elif args.write:
         document = args.write.read_text(encoding="utf-8")
-        place = "where the table belongs"
-        write_text(args.write, between_marks(document, MARKS, methods_markdown(), args.write, place))
+        write_text(args.write, between_marks(document, MARKS, methods_markdown(), args.write, "around the table"))
     else:
         print(methods_markdown())
     return 0

@@ -36,8 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     lists = parser.add_mutually_exclusive_group()
     lists.add_argument("--kit", type=Path, help="startup kit to check: its allow-list, and whether it allows code")
     lists.add_argument("--allow-list", type=Path, metavar="FILE", help="resources.json, or an allow-list")
-    site = "site.yaml whose data, consent and limits are checked"
-    parser.add_argument("--site", type=Path, metavar="SITE_YAML", help=site)
+    parser.add_argument("--site", type=Path, metavar="SITE_YAML", help="site.yaml to check: data, consent and limits")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the outgoing data to this file")
 
 
@@ -142,8 +141,7 @@ def _print(report: WhatLeaves) -> None:
         (p.task, p.name, p.form, f"{p.bytes / 1e6:.2f}" if p.bytes else "-", _LEAVES[p.leaves], p.why)
         for p in report.parts
     )
-    head = ("answer to", "what", "form", "MB", "leaves", "why")
-    print(as_text(Table("What leaves the site", head, parts, labels=6)))
+    print(as_text(Table("What leaves the site", ("answer to", "what", "form", "MB", "leaves", "why"), parts, labels=6)))
     print(
         f"megabytes: {report.bytes_of('round') / 1e6:.2f} per round, at most {report.bytes_in_all / 1e6:.2f} in "
         f"{counted(report.rounds, 'round')}; plain values are a few kilobytes"

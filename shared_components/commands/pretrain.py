@@ -26,29 +26,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="output folder; continues if it contains a state")
     add("--task", default="segmentation", help="kind of task; default: %(default)s")
     add("--start", default="random", help="initial weights: random, rendered (shipped) or a path; default: %(default)s")
-    size = f"sizes and steps, in order; repeatable; default: {', '.join(_SIZES)}"
-    add("--size", action="append", metavar="HxW:STEPS", help=size)
+    add("--size", action="append", metavar="HxW:STEPS", help=f"size and steps, repeatable; default {', '.join(_SIZES)}")
     add("--seed", type=int, default=2022, help="random seed; default: %(default)s")
     add("--batch-size", type=int, default=8, help="batch size; default: %(default)s")
     add("--frames", type=int, default=10, help="samples per video, each in another batch; default: %(default)s")
-    clip = "maximum clip length, for networks that follow objects; default: %(default)s"
-    add("--clip", type=int, default=2, help=clip)
+    add("--clip", type=int, default=2, help="longest clip, for networks that follow objects; default: %(default)s")
     add("--objects", type=int, default=3, help="maximum number of objects in such a clip; default: %(default)s")
     add("--learning-rate", type=float, default=1e-3, help="maximum learning rate; default: %(default)s")
     add("--colour", type=float, default=0.6, help="strength of colour augmentation, 0 to 1; default: %(default)s")
     add_repeatable(parser, "--number", "NAME=VALUE", "setting of the task's loss, such as balance=0.5")
-    looks = (
-        "looks to cycle through; surgery-*, microscope-*, flexible-* and random-* draw a new look per video; default: "
-        "random-*"
-    )
+    looks = "looks to cycle through; surgery-*, microscope-*, flexible-* and random-* (default) draw one per video"
     add("--looks", default="", metavar="A,B,...", help=looks)
-    precision = "precision of the forward pass; default: bf16 if the hardware supports it"
-    add("--precision", choices=("float32", "bf16"), help=precision)
+    add("--precision", choices=("float32", "bf16"), help="precision; default: bf16 if the hardware supports it")
     add("--threads", type=int, help="CPU threads of the training process; default: all cores")
     add("--workers", type=int, help="rendering processes; default: 0, with a GPU up to 16")
-    add("--save-every", type=int, default=500, metavar="STEPS", help="steps between saved states; default: %(default)s")
-    check = "steps between validations; default: %(default)s"
-    add("--check-every", type=int, default=1000, metavar="STEPS", help=check)
+    add("--save-every", type=int, default=500, metavar="N", help="steps between saved states; default: %(default)s")
+    add("--check-every", type=int, default=1000, metavar="N", help="steps between validations; default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,21 +72,13 @@ def settings(args: argparse.Namespace) -> Settings:
     kind, file = parse_start(args.start)
     source = source_of(kind, args.bundle, file)
     return Settings(
-        bundle=args.bundle,
-        task=args.task,
-        phases=read_sizes(args.size or _SIZES),
-        seed=args.seed,
-        batch=args.batch_size,
-        frames=args.frames,
-        clip=args.clip,
-        objects=args.objects,
-        learning_rate=args.learning_rate,
-        colour=args.colour,
-        precision=args.precision or machine.fast_precision(),
+        bundle=args.bundle, task=args.task, phases=read_sizes(args.size or _SIZES), seed=args.seed,
+        batch=args.batch_size, frames=args.frames, clip=args.clip, objects=args.objects,
+        learning_rate=args.learning_rate, colour=args.colour, precision=args.precision or machine.fast_precision(),
         start=kind if source is None else f"{source[0].name} {source[1][:16]}",  # a file may change under its name
         numbers=tuple(_number(text) for text in args.number),
         looks=tuple(look for look in args.looks.split(",") if look),
-    )
+    )  # fmt: skip
 
 
 def _number(text: str) -> tuple[str, float]:

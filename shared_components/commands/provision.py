@@ -28,11 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--example", type=Path, metavar="FILE", help="write an example file and exit")
     add("--out", type=Path, metavar="FOLDER", help="output folder of the kits and the certificate authority")
     add("--add", action="store_true", help="make kits only for new parties; existing kits stay valid")
-    renew = "with --add: make a new kit for a party whose certificate expires"
-    add_repeatable(parser, "--renew", "NAME", renew)
+    add_repeatable(parser, "--renew", "NAME", "with --add: make a new kit for a party whose certificate expires")
     add("--encrypt", action="store_true", help="encrypt the authority's key; asks for a passphrase")
-    passphrase = f"file with the passphrase; alternative: environment variable {_VARIABLE}"
-    add("--passphrase-file", type=Path, metavar="FILE", help=passphrase)
+    add("--passphrase-file", type=Path, metavar="FILE", help=f"file with the passphrase; or set {_VARIABLE}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,10 +76,8 @@ def _passphrase(args: argparse.Namespace, *, encrypted: bool) -> str | None:
     if _VARIABLE in os.environ:
         return os.environ[_VARIABLE]
     if not sys.stdin.isatty():
-        raise ValueError(
-            f"the passphrase of the authority's key is missing; give --passphrase-file, or {_VARIABLE} in the "
-            "environment, or run it in a terminal, which asks"
-        )
+        remedy = f"give --passphrase-file, or {_VARIABLE} in the environment, or run it in a terminal, which asks"
+        raise ValueError(f"the passphrase of the authority's key is missing; {remedy}")
     typed = getpass("passphrase of the authority's key: ")
     if not encrypted and getpass("the same again: ") != typed:
         raise ValueError("the two passphrases differ; nothing was written")
@@ -98,13 +94,10 @@ def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: 
     lines += [f"  {part}: {what}" for part, what in _NEXT.items() if any(kit.part == part for kit in kits)]
     server = federation.server
     ports = " and ".join(str(port) for port in dict.fromkeys((server.port, server.admin_port)))
-    return [
-        *lines,
-        f"  everybody connects to {server.host}, port {ports}",
-        f"Keep {out / 'ca'} off the server and off the network, and a copy of it elsewhere: only it can add a site or "
-        f"renew a certificate. {key}",
-        *_gone(federation, issued),
-    ]
+    use = "only it can add a site or renew a certificate"
+    lines += [f"  everybody connects to {server.host}, port {ports}"]
+    lines += [f"Keep {out / 'ca'} off the server and off the network, and a copy of it elsewhere: {use}. {key}"]
+    return [*lines, *_gone(federation, issued)]
 
 
 def _gone(federation: Federation, issued: dict) -> list[str]:

@@ -36,8 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--width", type=int, default=320, help="frame width; default: %(default)s")
     add("--seed", type=int, default=0, help="random seed; default: %(default)s")
     add("--dense", action="store_true", help="label every frame of a clip")
-    layouts = f"layouts to cycle through: {', '.join(LAYOUTS)}; default: auto, the task's layouts"
-    add("--layout", default="auto", help=layouts)
+    add("--layout", default="auto", help=f"layouts to cycle through: {', '.join(LAYOUTS)}; default: the task's (auto)")
     sets = (
         f"named set of sites: {', '.join(SETS)}; --frames then means frames of the smallest site of endo700k, or of a "
         "video of fedsurg"

@@ -14,17 +14,14 @@ HELP = "print a run's scores and write its HTML report"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help="state folder of the run, with run.json")
-    evaluations = "folder with <site>/metrics.json of the test split, shown beside this run"
-    add_repeatable(parser, "--evaluations", "[NAME=]DIR", evaluations)
-    page = Path("ws/report/index.html")
-    parser.add_argument("--out", type=Path, default=page, help="output file; default: %(default)s")
+    add_repeatable(parser, "--evaluations", "[NAME=]DIR", "folder with <site>/metrics.json, shown beside this run")
+    parser.add_argument("--out", type=Path, default=Path("ws/report/index.html"), help="page; default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table and the page's path; RecordError if records are unreadable, or the page replaces other files."""
     compared = _evaluations(args.evaluations)
-    own = list(compared.values())[-1] if compared else None
-    records = load_run(args.folder, evaluations=own, compared=compared)
+    records = load_run(args.folder, evaluations=list(compared.values())[-1] if compared else None, compared=compared)
     refuse_to_replace(records, args.out)
     page = build_report(records, args.out)
     print(f"{demo_text(records)}\n\nreport: {page.resolve()}")

@@ -19,8 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--remove", nargs="+", metavar="RUN", help="runs to remove, such as pfedsis/20261122-123509")
     which.add_argument("--keep", type=int, metavar="N", help="keep the newest N runs of each job and remove the others")
-    models = "remove only models and states; keep numbers and pictures"
-    parser.add_argument("--models", action="store_true", help=models)
+    parser.add_argument("--models", action="store_true", help="remove only models and states, not numbers and pictures")
     parser.add_argument("--yes", action="store_true", help="remove without asking")
 
 
@@ -54,8 +53,7 @@ def _run(args: argparse.Namespace) -> int:
     if not (args.yes or _agreed(len(chosen), "the models of " if args.models else "")):
         print("nothing was removed")
         return 1
-    freed = sum(run_cleanup.remove(kept, models_only=args.models) for kept in chosen)
-    print(f"removed; {megabytes(freed)} freed")
+    print(f"removed; {megabytes(sum(run_cleanup.remove(kept, models_only=args.models) for kept in chosen))} freed")
     return 0
 
 
@@ -67,15 +65,13 @@ def _agreed(count: int, what: str) -> bool:
 
 
 def table(runs: Sequence[KeptRun]) -> Table:
-    """Return a table with a row per run."""
     rows = []
     for run in runs:
         status = run.status + (", latest" if run.latest else "")
         rounds = f"{run.done}/{run.rounds}" if run.rounds else ""
         rows.append((run.name, run.method, status, run.when, rounds, str(run.sites or ""), megabytes(run.size)))
     title = f"{counted(len(runs), 'run')}, {megabytes(sum(run.size for run in runs))}"
-    head = ("run", "method", "status", "begun (UTC)", "rounds", "sites", "size")
-    return Table(title, head, tuple(rows), labels=4)
+    return Table(title, ("run", "method", "status", "begun (UTC)", "rounds", "sites", "size"), tuple(rows), labels=4)
 
 
 def megabytes(size: int) -> str:

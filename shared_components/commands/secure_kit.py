@@ -12,8 +12,7 @@ HELP = "restrict a startup kit to SurgFL's jobs, classes, rights and outgoing da
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kit", type=Path, metavar="KIT", help="folder with 'startup' and 'local'")
-    code = "allow code in jobs; it runs with the rights of this account"
-    parser.add_argument("--allow-custom-code", action="store_true", help=code)
+    parser.add_argument("--allow-custom-code", action="store_true", help="allow code in jobs, with your rights")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if the kit is not restricted")
 
 

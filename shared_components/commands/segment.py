@@ -30,10 +30,7 @@ from shared_components.inference.results import KEEP, PredictionFolder, refuse_i
 from shared_components.inference.visible import summary
 from shared_components.networks.fused_fpn import fuse
 
-HELP = (
-    "segment videos, images or a live stream, or estimate depth: overlay video, masks, and tables of visible "
-    "objects by time"
-)
+HELP = "segment videos, images or a live stream, or estimate depth: overlay video, masks, table of visible objects"
 _KINDS = ("segmentation", "depth")
 
 
@@ -42,18 +39,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("input", metavar="INPUT", help="video, image, folder of images or videos, camera number such as 0, or URL")
     add_model(parser)
     parser._negative_number_matcher = re.compile(r"-[\d.]")  # else argparse takes the box -5,0,9,9 for an option
-    box = "box in the first frame of an object to follow, in pixels; repeatable"
-    add("--box", action="append", metavar="[CLASS=]X,Y,W,H", help=box)
+    add("--box", action="append", metavar="[CLASS=]X,Y,W,H", help="object to follow in the first frame; repeatable")
     add("--first-mask", type=Path, metavar="FILE", help="mask of the first frame instead of boxes")
     add("--out", type=Path, metavar="DIR", help="output folder; default: <INPUT's name>-segmented")
     add("--size", metavar="HxW", help="input size of the network; default: from the checkpoint")
     add("--every", type=int, default=1, metavar="N", help="use every n-th frame; default: 1")
     add("--video-rate", metavar="R", help="images per second; also write an overlay video of a folder")
     add("--masks", choices=KEEP, default="png", help="format of masks or depth maps; default: %(default)s")
-    pictures = "write overlays as PNG; default: for images, not for videos"
-    add("--pictures", action=argparse.BooleanOptionalAction, help=pictures)
-    nifti = "also write NIfTI volumes for corrections in ITK-SNAP or 3D Slicer"
-    add("--nifti", action="store_true", help=nifti)
+    add("--pictures", action=argparse.BooleanOptionalAction, help="write overlays as PNG; default: only for images")
+    add("--nifti", action="store_true", help="also write NIfTI volumes for corrections in ITK-SNAP or 3D Slicer")
     add("--precision", choices=PRECISIONS, default="float32", help="precision; default: %(default)s")
     add("--backend", choices=BACKENDS, default="auto", help="inference engine; auto: the fastest installed")
     add_device(parser)
@@ -73,10 +67,8 @@ def run(args: argparse.Namespace) -> int:
     where = device(args.device)
     path, model = open_model(args)
     if (kind := model.task.card.kind) not in _KINDS:
-        raise InferenceError(
-            f"checkpoint {path} has learnt {kind}; give one of {' or '.join(_KINDS)}, or use it with "
-            "`python -m monai.bundle run` and its bundle's inference.yaml"
-        )
+        remedy = "use it with `python -m monai.bundle run` and its bundle's inference.yaml"
+        raise InferenceError(f"checkpoint {path} has learnt {kind}; give one of {' or '.join(_KINDS)}, or {remedy}")
     fuse(model.network)  # in place, once for all videos
     source = args.input if is_live(args.input) else Path(args.input)
     data = InputFolder(source) if isinstance(source, Path) and source.is_dir() else None

@@ -17,12 +17,7 @@ from shared_components.networks.checkpoints import CheckpointError, save_weights
 from shared_components.reporting.tables import Table, as_text
 from shared_components.scenes.drawn_looks import FAMILIES
 from shared_components.scenes.looks import LOOKS
-from shared_components.weights.bundle_files.make import (
-    check_with_sharing,
-    described_bundles,
-    read_description,
-    write_with_sharing,
-)
+from shared_components.weights.bundle_files import make
 from shared_components.weights.shipping import weights as shipping
 
 HELP = "put weights of `surgfl pretrain` or of a job into bundles, with scores and a card"
@@ -37,13 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     seen = "site whose training videos the weights have seen; tests on them are refused"
     add_repeatable(parser, "--seen", "site.yaml", seen, Path)
     add("--bundle", action="append", required=True, metavar="NAME", help="bundle to write; repeatable")
-    before = "pre-training before RUN; repeat it for earlier ones"
-    add("--before", action="append", type=Path, default=[], metavar="RUN", help=before)
+    add_repeatable(parser, "--before", "RUN", "pre-training before RUN, newest first", Path)
     add_repeatable(parser, "--real", "NAME=site.yaml", "real site to score on, and its name in the card")
     add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named looks")
     add("--unseen", type=int, default=8, metavar="N", help="unseen looks of each family to score on; default: 8")
-    families = "families of unseen looks; default: %(default)s"
-    add("--families", default=",".join(FAMILIES), metavar="A,B,...", help=families)
+    add("--families", default=",".join(FAMILIES), metavar="A,B", help="families of unseen looks; default: %(default)s")
     add("--choice", type=Path, metavar="FILE", help="choice.json of `surgfl weights`, for the card")
     add("--videos", type=int, default=2, help="rendered videos per look; default: 2")
     add("--frames", type=int, default=6, help="frames per rendered video; default: 6")
@@ -51,12 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score and ship; all bundles get the same file. After a ValueError no bundle has changed."""
-    for name in {*args.bundle} & {*described_bundles()}:
-        if other := read_description(name).same_weights_as:
-            raise ValueError(
-                f"--bundle {name}: {name}.yaml has same_weights_as: {other}; ship only --bundle {other}, or remove the "
-                "key"
-            )
+    for name in {*args.bundle} & {*make.described_bundles()}:
+        if other := make.read_description(name).same_weights_as:
+            what = f"--bundle {name}: {name}.yaml has same_weights_as: {other}"
+            raise ValueError(f"{what}; ship only --bundle {other}, or remove the key")
     trained, *before = shipping.read_stages([args.pretrained, *args.before])
     trained = shipping.with_data(trained, args.data, args.seen)
     real = shipping.real_sites(named_sites(args.real))
@@ -64,13 +55,11 @@ def run(args: argparse.Namespace) -> int:
         half = Path(folder) / "model.safetensors"
         save_weights(half, shipping.halved(trained.weights), trained.notes)
         if (size := half.stat().st_size) > shipping.HEAVIEST:
-            raise CheckpointError(
-                f"the weights take {size / 1e6:.1f} MB in half precision, and a bundle ships at most "
-                f"{shipping.HEAVIEST / 1e6:.0f}; use a smaller network"
-            )
+            what = f"{size / 1e6:.1f} MB in half precision, and a bundle ships at most {shipping.HEAVIEST / 1e6:.0f}"
+            raise CheckpointError(f"the weights take {what}; use a smaller network")
         network, *_ = [shipping.network_with(half, name, trained.task().channels) for name in args.bundle]
         network.to(machine.device())
-        check_with_sharing(args.bundle)
+        make.check_with_sharing(args.bundle)
         scores: list[dict[str, Any]] = []
         for test in _tests(args, trained.task(), Path(folder) / "sites", real):
             scores += shipping.score(network, trained, test)
@@ -106,7 +95,7 @@ def _write(bundles: Sequence[str], weights: bytes, facts: Mapping[str, Any]) -> 
     files = {root / name / shipped_weights.MODEL: weights for name in bundles}
     files |= {root / name / shipped_weights.FACTS: shipping.card_text(facts).encode() for name in bundles}
     shipping.write_together(files)
-    for path in [*files, *write_with_sharing(bundles, root)]:
+    for path in [*files, *make.write_with_sharing(bundles, root)]:
         print(f"{path}: {'written' if path.exists() else 'removed'}")
 
 

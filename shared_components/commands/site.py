@@ -23,8 +23,7 @@ HELP = "write site.yaml for a hospital's own data, Endo700k or GynSurg"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    text = "describe a folder of labelled frames: ask, write site.yaml and check the data"
-    init = verbs.add_parser("init", help=text)
+    init = verbs.add_parser("init", help="describe a folder of labelled frames: ask, write site.yaml, check the data")
     init.add_argument("folder", type=Path, metavar="FOLDER", help="folder with images and masks")
     init.add_argument("--out", type=Path, metavar="FILE", help=f"output file; default: FOLDER/{FILE}")
     init.add_argument("--force", action="store_true", help="replace an existing file")
@@ -36,12 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--validation", type=int, default=1, metavar="N", help="validation videos per data set; default: 1")
     add = verbs.add_parser("gynsurg", help="write a site.yaml for each fold of GynSurg").add_argument
     add("folder", type=Path, metavar="FOLDER", help="the folder GynSurg_Action_3sec")
-    tables = "folder with df_action.csv and the other tables"
-    add("--tables", type=Path, required=True, metavar="FOLDER", help=tables)
+    add("--tables", type=Path, required=True, metavar="FOLDER", help="folder with df_action.csv and the other tables")
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder for <kind>-fold-<n>/site.yaml")
     add("--kind", choices=gynsurg.KINDS, help="kind of clips; default: all that exist")
-    validation = "share of training patients for validation; default: 0.2"
-    add("--validation", type=float, default=0.2, metavar="SHARE", help=validation)
+    add("--validation", type=float, default=0.2, metavar="SHARE", help="share of training patients; default: 0.2")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,18 +38,13 @@ def run(args: argparse.Namespace) -> int:
     if args.encoder == "clip" and args.folder is None:
         raise TextError("--encoder clip needs --folder, the folder of a CLIP on this disk; nothing is downloaded")
     encoder = KINDS[args.encoder].open(args.folder)
-    vectors = add_vectors(args.file, [encoder.encode(text) for text in texts])
+    vectors = add_vectors(args.file, list(map(encoder.encode, texts)))
     print(_headline(args.file, vectors))
     return 0
 
 
 def known_texts() -> tuple[str, ...]:
-    """Return the texts whose vectors the project ships.
-
-    - Surgeries and looks of rendered sites.
-    - FedST's sentence for each of these texts, and for each surgery with each of its five site names.
-    - SurgFed's sentences.
-    """
+    """Return the texts whose vectors the project ships: surgeries, looks, and FedST's and SurgFed's sentences."""
     looks = [f"synthetic: {look_named(name).text}" for name in (*LOOKS, "random-0")]
     plain = [*SURGERIES, *looks]
     five_sites = [site_text(surgery, letter) for surgery in SURGERIES for letter in LETTERS]

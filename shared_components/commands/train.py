@@ -70,18 +70,14 @@ def run(args: Namespace) -> int:
 def described(args: Namespace) -> Site:
     """Return the site of a site.yaml, or of a folder; write the site.yaml of a folder without one.
 
-    A folder of two videos gets a test: the second video is cut by time.
-
-    Raises:
-        SiteError: The folder cannot be described, or has a site.yaml and the options describe it again.
+    A folder of two videos gets a test: the second video is cut by time. SiteError if the folder cannot be described, or
+    has a site.yaml and the options describe it again.
     """
     path = args.folder / FILE if args.folder.is_dir() else args.folder
     if path.is_file() or not args.folder.is_dir():
         if given := description_options(args):
-            raise SiteError(
-                f"{path}: describes the folder already, and {given[0]} would change nothing; leave it out, or describe "
-                f"it anew with `surgfl site init {quote(str(path.parent))} --force`"
-            )
+            remedy = f"leave it out, or describe it anew with `surgfl site init {quote(str(path.parent))} --force`"
+            raise SiteError(f"{path}: describes the folder already, and {given[0]} would change nothing; {remedy}")
         return load_site(path)
     for name, value in {"text": "", "publish": "style", "frame_interval": 1}.items():  # without a question
         setattr(args, name, value if getattr(args, name) is None else getattr(args, name))

@@ -20,6 +20,5 @@ def run(args: argparse.Namespace) -> int:
     if not (folders := video_paths(args.root)):
         raise ValueError(f"{args.root}: contains no video_* folders with segmentation/; correct the path")
     for folder in folders:
-        written = unpack(folder, frames=args.frames, interval=args.interval)
-        print(f"{folder.name}: {counted(written, 'frame')} written")
+        print(f"{folder.name}: {counted(unpack(folder, frames=args.frames, interval=args.interval), 'frame')} written")
     return 0

@@ -15,10 +15,7 @@ from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.records import load_run
 from shared_components.reporting.watch_view import frame
 
-HELP = (
-    "follow a run: rounds, sites, scores, time left; exit status 0: running or finished, 1: failed, 2: no run, "
-    "3: stopped"
-)
+HELP = "follow a run: rounds, sites, scores; exit status 0: running or finished, 1: failed, 2: no run, 3: stopped"
 CODES = {"running": 0, "finished": 0, "stopped": 3}  # as in `surgfl job watch`; 1 for other ends
 _EVERY = 2.0  # seconds between two frames
 

@@ -15,10 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("recipe", help="name of a recipe, such as pvt_fpn, or a path")
     add("--out", type=Path, required=True, help="output folder")
-    real = (
-        "YAML of real sites, each a name and a site.yaml with a test split: under 'choose:', sites that choose the "
-        "weights; under 'card:', sites that are scored once, afterwards"
-    )
+    real = "YAML of names and site.yaml of real sites that choose the weights ('choose:') or are only scored ('card:')"
     add("--real", type=Path, metavar="FILE", help=real)
     add("--threads", type=int, help="CPU threads; default: all cores")
     add("--workers", type=int, help="rendering processes; default: as `surgfl pretrain`")
@@ -54,7 +51,6 @@ def _parsed(command: ModuleType, words: Sequence[str]) -> argparse.Namespace:
     except ValueError as error:
         raise ValueError(f"the recipe's options {' '.join(words)} are wrong: {error}") from error
     if unknown:
-        raise ValueError(
-            f"the recipe has an option that `surgfl {command.__name__.split('.')[-1]}` lacks: {unknown[0]}"
-        )
+        name = command.__name__.rpartition(".")[2]
+        raise ValueError(f"the recipe has an option that `surgfl {name}` lacks: {unknown[0]}")
     return args

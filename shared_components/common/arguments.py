@@ -17,7 +17,7 @@ def between(
     whole: bool = False,
     null: str | None = None,
 ) -> None:
-    """Refuse a value that is not a number in a range; NaN, infinity, booleans and text are always refused.
+    """Raise ValueError for a value that is not a number in a range, as for NaN, infinity, booleans and text.
 
     Args:
         method, name, value: Method, argument and value, for the error message.
@@ -25,9 +25,6 @@ def between(
         ends: Whether ``low`` and ``high`` are included, in interval notation.
         whole: Whether only whole numbers are accepted: 4, not 4.0.
         null: Meaning of None; without it None is refused.
-
-    Raises:
-        ValueError: The value is not a number in the range.
     """
     if value is None and null is not None:
         return
@@ -35,9 +32,8 @@ def between(
     if isinstance(value, kinds) and not isinstance(value, bool) and _inside(value, low, high, ends):
         return
     other = f", or null for {null}" if null else ""
-    raise ValueError(
-        f"{method}: {name} is {value!r}; it is a {'whole ' * whole}number, {range_in_words(low, high, ends)}{other}"
-    )
+    form = f"it is a {'whole ' * whole}number, {range_in_words(low, high, ends)}{other}"
+    raise ValueError(f"{method}: {name} is {value!r}; {form}")
 
 
 def range_in_words(low: float, high: float, ends: str) -> str:
@@ -61,15 +57,9 @@ def true_or_false(method: str, name: str, value: object) -> None:
 
 
 def require_list(names: Collection[str], what: str, example: str = "head", *, least: int = 1) -> None:
-    """Refuse a value that is not a list of names, and an empty list unless ``least`` is 0.
+    """Raise ValueError for a value that is not a list of names, and for an empty list unless ``least`` is 0.
 
-    Args:
-        names: Names of parts or modules.
-        what: Method and argument for the error message, such as ``fedper: personal``.
-        example: A valid name for the error message.
-
-    Raises:
-        ValueError: The value is a text, not a list, an empty list, or has an item that is not a text.
+    The error message begins with ``what``, such as ``fedper: personal``, and gives ``example`` as a valid name.
     """
     if isinstance(names, str):
         raise ValueError(f"{what} is the text {names!r}; write a list: [{names!r}]")

@@ -17,10 +17,8 @@ class NotWritten(OSError):
 def atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; after the block, flush it to the disk and rename it.
 
-    The folder is created if needed. After an error the old file remains and the temporary file is removed.
-
-    Raises:
-        NotWritten: The file could not be written.
+    The folder is created if needed. After an error the old file remains and the temporary file is removed. NotWritten
+    if the file could not be written.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -76,13 +74,11 @@ def flush(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write bytes, see :func:`atomically`."""
     with atomically(path) as beside:
         beside.write_bytes(content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text, see :func:`atomically`."""
     write_bytes(path, text.encode())
 
 
@@ -101,5 +97,4 @@ def between_marks(document: str, marks: tuple[str, str], made: str, path: Path, 
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON, see :func:`atomically`."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")

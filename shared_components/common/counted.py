@@ -2,11 +2,5 @@
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun, in the plural unless the number is 1: "1 video", "3 labelled frames".
-
-    Args:
-        number: Whole number.
-        noun: Singular noun, possibly with adjectives.
-        plural: Plural form if it is not the noun and an s.
-    """
+    """Return a number with its noun, in the plural (or noun + s) unless it is 1: "1 video", "3 labelled frames"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

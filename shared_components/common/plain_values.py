@@ -6,11 +6,7 @@ MOST_VALUES, LONGEST_TEXT, DEEPEST = 1000, 1000, 4
 
 
 def check_amount(where: str, value: object) -> None:
-    """Refuse a section that is too large.
-
-    Raises:
-        ValueError: The section is too large; the message begins with `where` and names the key.
-    """
+    """Raise ValueError for a section that is too large; the message begins with `where` and names the key."""
     if (count := _count(where, value, 1)) > MOST_VALUES:
         raise ValueError(f"{where} has {count} values; write at most {MOST_VALUES}")
 

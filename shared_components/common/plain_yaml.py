@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -24,6 +25,11 @@ class YamlError(ValueError):
     """Invalid or oversized YAML; the caller puts the name of the file or key before the message."""
 
 
+def beside(module: str, name: str) -> str:
+    """Return the text of a file that is shipped beside a module, given the module's `__file__`."""
+    return Path(module).with_name(name).read_text("utf-8")
+
+
 def read_own_yaml(text: str) -> Any:
     """Read a document shipped with this package, without limits, as yaml.safe_load does."""
     return _BY_LIBYAML(text).get_single_data()
@@ -32,9 +38,8 @@ def read_own_yaml(text: str) -> Any:
 def read_yaml(text: str) -> Any:
     """Read one document; a key that is a list becomes a tuple.
 
-    Raises:
-        YamlError: The document is invalid, repeats a key, has a mapping as a key, has a value that cannot be read or
-            refers to itself, or has more than `MOST_LEVELS` levels or `MOST_NODES` nodes.
+    YamlError if the document is invalid, repeats a key, has a mapping as a key, has a value that cannot be read or
+    refers to itself, or has more than `MOST_LEVELS` levels or `MOST_NODES` nodes.
     """
     return copy.deepcopy(_read(text))
 
@@ -120,8 +125,7 @@ def _refuse_repeats(node: yaml.Node | None) -> None:
     for key, value in node.value:
         name = str([one.value for one in key.value] if isinstance(key, yaml.SequenceNode) else key.value)
         if name in seen:
-            line = key.start_mark.line + 1
-            raise YamlError(f"key {name!r} is given twice (again in line {line}); keep one of them")
+            raise YamlError(f"key {name!r} is given twice (again in line {key.start_mark.line + 1}); keep one of them")
         seen.add(name)
         _refuse_repeats(value)
 

@@ -46,7 +46,6 @@ def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[
 
 
 def listen(listener: Listener) -> None:
-    """Set this thread's listener."""
     _listener.set(listener)
 
 

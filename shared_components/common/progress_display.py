@@ -32,14 +32,10 @@ logger = logging.getLogger(__name__)
 class Board:
     """Permanent lines, with the progress of each worker below them.
 
-    As a context manager it updates itself in a thread. `say` also works before and after.
-
-    Args:
-        out: Output stream, standard output by default; bars are drawn only on a terminal.
-        read: Function that returns the workers' steps by name; by default the last step passed to `hear`.
-        title: Function that returns the prefix of plain lines and of the first bar, such as ``round 2/4``.
-        pause: Seconds without output before a plain line.
-        now: Clock in seconds.
+    As a context manager it updates itself in a thread. `say` also works before and after. Bars are drawn only if
+    ``out``, by default the standard output, is a terminal. ``read`` returns the workers' steps by name; by default the
+    last step passed to `hear`. ``title`` returns the prefix of plain lines and of the first bar, such as ``round 2/4``.
+    ``pause`` are the seconds without output before a plain line; ``now`` is the clock in seconds.
     """
 
     def __init__(
@@ -197,12 +193,8 @@ class _Bars:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
-            TextColumn("{task.fields[count]}", markup=False),
-            TextColumn("{task.fields[note]}", markup=False),
-            console=console,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
+            *(TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("count", "note")),
+            console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
             auto_refresh=False,  # `draw` does
-        )
+        )  # fmt: skip
         self._progress.start()

@@ -32,8 +32,7 @@ def names_code(key: str) -> bool:
 def refuse_code(value: Any, where: str, *, level: int = 1) -> None:
     """Refuse mappings, lists and texts that contain an expression or a key that names code, at any depth.
 
-    Raises:
-        ValueError: A value contains code; the message begins with `where` and quotes at most 80 characters.
+    The message of the ValueError begins with `where` and quotes at most 80 characters.
     """
     if level > DEEPEST:
         raise ValueError(f"{where} is nested deeper than {DEEPEST} levels; write it flatter")

@@ -29,17 +29,12 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(schema: type[T], given: object, who: str = "", *, error: type[Exception] = ValueError, key: str = "{}") -> T:
-    """Build a record from a mapping of plain values.
+    """Build a record from a mapping of plain values; fields without a default are required.
 
     Args:
-        schema: Class of the record; fields without a default are required.
-        given: Mapping to check.
         who: Start of the error message: a file, a section, a message.
-        error: Exception class to raise.
+        error: Exception class to raise if `given` is not a mapping, a key is unknown or missing, or a value is wrong.
         key: Format of a key in the error message: ``privacy.{}``.
-
-    Raises:
-        error: `given` is not a mapping, a key is unknown or missing, or a value has the wrong type or range.
     """
     try:
         return msgspec.convert(dict(given) if isinstance(given, Mapping) else given, schema)

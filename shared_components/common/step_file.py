@@ -36,5 +36,4 @@ def read_step(folder: Path) -> Step | None:
 
 
 def forget(folder: Path) -> None:
-    """Remove the steps of an earlier process."""
     (folder / FILE).unlink(missing_ok=True)

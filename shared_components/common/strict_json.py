@@ -5,11 +5,7 @@ from typing import Any, NoReturn
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """Parse one JSON object.
-
-    Raises:
-        ValueError: The text is not a JSON object, repeats a key, or contains NaN or Infinity.
-    """
+    """Parse one JSON object; ValueError if it is another value, repeats a key, or contains NaN or Infinity."""
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except RecursionError:
@@ -23,8 +19,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has the key {repeated!r:.80} twice")
+        raise ValueError(f"it has the key {next(name for name in names if names.count(name) > 1)!r:.80} twice")
     return values
 
 

@@ -47,12 +47,9 @@ def check_site(
 ) -> list[Problem]:
     """List all problems of a site's data: missing, unreadable, mis-sized and mislabelled files.
 
-    Bad data never raise. A site may start if it has no problem, or only `quarantined` problems.
-
-    Args:
-        spec: Requirements of the site's task; files of other targets are not read.
-        full: Whether to read every file; False only checks that files exist.
-        required: Splits that must have frames, even if `site.yaml` does not list them.
+    Bad data never raise. A site may start if it has no problem, or only `quarantined` problems. Files of targets that
+    ``spec`` does not need are not read; without ``full``, only the existence of files is checked. The ``required``
+    splits must have frames, even if `site.yaml` does not list them.
     """
     splits = dict.fromkeys([*site.split, *required])
     return [problem for split in splits for problem in _check_split(site, split, spec, full)]
@@ -74,10 +71,9 @@ def readable_samples(
     bad = {problem.sample: problem for problem in of_split}
     for problem in bad.values():
         if not problem.quarantined:
-            raise SiteError(
-                f"{problem} ({len(bad)} of {counted(len(listed), 'frame')} of split {split!r} cannot be used, the "
-                f"quarantine allows a share of {site.quarantine}; 'surgfl check-data' lists them)"
-            )
+            share = f"{len(bad)} of {counted(len(listed), 'frame')} of split {split!r} cannot be used"
+            allowed = f"the quarantine allows a share of {site.quarantine}"
+            raise SiteError(f"{problem} ({share}, {allowed}; 'surgfl check-data' lists them)")
     return [sample for sample in listed if sample not in bad], [sample for sample in listed if sample in bad]
 
 
@@ -143,8 +139,7 @@ def _depth_errors(file: Path, depth: np.ndarray, unknown: list[Path]) -> list[Da
     median = float(np.median(known[::16]))  # a sixteenth is enough
     if _NEAREST <= median <= _FARTHEST:
         return []
-    what = f"has a median depth of {median:.3g} mm, and an endoscope's lies between {_NEAREST} and {_FARTHEST}"
-    return [DataError(file, what, _DEPTH_UNIT)]
+    return [DataError(file, f"has a median depth of {median:.3g} mm, not {_NEAREST} to {_FARTHEST}", _DEPTH_UNIT)]
 
 
 def _target_files(sample: Sample) -> Iterator[tuple[Path, str, Path]]:

@@ -156,10 +156,10 @@ def batches(
     """Yield shuffled training batches without end of epoch.
 
     Every sample comes once before any sample comes again, also across batches. The `generator` makes all random draws,
-    in the order of use: equal seeds give bit-equal batches in every process.
+    in the order of use: equal seeds give bit-equal batches in every process. SiteError for an empty dataset; ValueError
+    for sequences of unequal lengths.
 
     Args:
-        iterations: Number of batches.
         augment: Whether to augment samples; without it, the following settings have no effect.
         colour: Strength of colour changes, see `transforms.sample_colours`; 0 draws nothing.
         rotation: Maximum rotation in degrees; 0 draws nothing.
@@ -171,7 +171,6 @@ def batches(
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, ...), or
         (B, T, ...) if all frames have targets: ids such as "label" as int64, numbers such as "depth" as float32}.
-        SiteError for an empty dataset; ValueError for sequences of unequal lengths.
     """
     dataset.refuse_empty()
     order = chain.from_iterable(torch.randperm(len(dataset), generator=generator).tolist() for _ in repeat(None))

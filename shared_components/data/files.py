@@ -265,8 +265,7 @@ def replace_frame_number(path: Path, number: int) -> Path:
 
 def spacing(numbers: Iterable[int]) -> int:
     """Return the largest common step of frame numbers; 0 for fewer than two numbers."""
-    ordered = sorted(numbers)
-    return math.gcd(*(after - before for before, after in pairwise(ordered)))
+    return math.gcd(*(after - before for before, after in pairwise(sorted(numbers))))
 
 
 def whole_steps(interval: float, rate: float) -> int:
@@ -320,17 +319,13 @@ def decode_label(path: Path) -> tuple[bytes, np.ndarray]:
     data, label = decode(path)
     if not data.startswith((JPEG, PNG)) and read_header(data).min_is_white:
         what = "is a TIFF with photometric interpretation MinIsWhite: programs read 0 either as 0 or as the maximum"
-        remedy = "export the label again as PNG from the program that made it, and compare its values"
-        raise DataError(path, what, remedy)
+        raise DataError(path, what, "export it again as PNG from the program that made it, and compare its values")
     return data, label
 
 
 def file_exists(path: Path) -> bool:
     """Return whether a file exists, or the video file of a frame such as video.mp4/000012."""
     return path.is_file() or path.parent.is_file()
-
-
-# ---- EXIF orientations, which only some programs apply
 
 
 def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: Path) -> int:

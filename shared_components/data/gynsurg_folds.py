@@ -32,9 +32,8 @@ def fold_sites(
             videos = [video for cases in sets.values() for video in cases]
             missing = [video for video in videos if video not in on_disk]
             if len(missing) > _MAX_MISSING * len(videos):
-                what = (
-                    f"lacks {len(missing)} of the {len(videos)} clips of fold {fold} of {clips}, such as {missing[0]}"
-                )
+                share = f"{len(missing)} of the {len(videos)} clips"
+                what = f"lacks {share} of fold {fold} of {clips}, such as {missing[0]}"
                 raise DataError(root, what, "unpack the whole release there")
             split = {name: {v: case for v, case in cases.items() if v in on_disk} for name, cases in sets.items()}
             if "validation" not in split:

@@ -24,8 +24,6 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, LookupError, ArithmeticError, T
 
 @dataclass(frozen=True)
 class Header:
-    """Facts from an image's header."""
-
     size: tuple[int, int] | None  # (H, W), if the header has it
     complete: bool = True  # whether the file reaches the end of its picture; bytes after the end do not matter
     pictures: int = 1  # frames or pages, without reduced copies of a TIFF page
@@ -117,7 +115,6 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _big(data: bytes, place: int, length: int = 4) -> int:
-    """Read a big-endian number."""
     return int.from_bytes(data[place : place + length], "big")
 
 

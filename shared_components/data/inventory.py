@@ -59,8 +59,7 @@ class Inventory:
         yield f"  {'':<{width}}{'found':>9}{'used':>9}{'left out':>10}"
         for kind in kinds:
             used, left_out = self.used.get(kind, 0), self.count_left_out(kind)
-            row = f"  {kind:<{width}}{used + left_out:>9}{used:>9}{left_out:>10}  {self.remarks.get(kind, '')}"
-            yield row.rstrip()
+            yield f"  {kind:<{width}}{used + left_out:>9}{used:>9}{left_out:>10}  {self.remarks.get(kind, '')}".rstrip()
         yield from (f"  left out: {part}" for part in self.left_out)
 
 

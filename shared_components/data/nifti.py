@@ -128,10 +128,8 @@ class _Writer:
 
     def _append(self, frame: np.ndarray) -> None:
         if self.count >= MOST_FRAMES:
-            raise ValueError(
-                f"{self.path}: a NIfTI volume has at most {MOST_FRAMES} frames; cut the video in parts, or take every "
-                "n-th frame"
-            )
+            what = f"a NIfTI volume has at most {MOST_FRAMES} frames"
+            raise ValueError(f"{self.path}: {what}; cut the video in parts, or take every n-th frame")
         # (H, W) in C order equals (W, H) in Fortran order, the order of NIfTI
         self._files[0].write(np.ascontiguousarray(frame).tobytes())
         self.count += 1
@@ -173,16 +171,12 @@ class LabelWriter(_Writer):
         if not self._files:
             self._begin(mask.shape, np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.uint16))
         if mask.ndim != 2 or mask.shape != self._size or not mask.size:
-            raise ValueError(
-                f"{self.path}: frame {self.count} has shape {mask.shape}, the first {self._size}; give masks "
-                "(height, width) of one size"
-            )
+            what = f"has shape {mask.shape}, the first {self._size}"
+            raise ValueError(f"{self.path}: frame {self.count} {what}; give masks (height, width) of one size")
         largest = np.iinfo(self._type).max
         if mask.dtype.kind not in "iub" or mask.min() < 0 or mask.max() > largest:
-            raise ValueError(
-                f"{self.path}: frame {self.count} has {mask.dtype} values from {mask.min()} to {mask.max()}; labels "
-                f"are whole numbers from 0 to {largest}"
-            )
+            what = f"has {mask.dtype} values from {mask.min()} to {mask.max()}"
+            raise ValueError(f"{self.path}: frame {self.count} {what}; labels are whole numbers from 0 to {largest}")
         self._append(mask.astype(self._type.newbyteorder("<")))
 
 
@@ -197,10 +191,8 @@ class PictureWriter(_Writer):
         if not self._files:
             self._begin(picture.shape[:2], _COLOURS)
         if picture.dtype != np.uint8 or picture.shape != (*self._size, 3) or not picture.size:
-            raise ValueError(
-                f"{self.path}: frame {self.count} is {picture.dtype} of shape {picture.shape}, the first (height, "
-                f"width) is {self._size}; give uint8 pictures (height, width, 3) of one size"
-            )
+            what = f"is {picture.dtype} of shape {picture.shape}, the first (height, width) is {self._size}"
+            raise ValueError(f"{self.path}: frame {self.count} {what}; give uint8 pictures (H, W, 3) of one size")
         self._append(picture)
 
 
@@ -220,7 +212,6 @@ def read_picture(path: Path, place: int) -> np.ndarray:
 
 
 def is_colour_volume(path: Path) -> bool:
-    """Return whether a file is a readable colour volume."""
     try:
         return _open_volume(path).get_data_dtype() == _COLOURS
     except DataError:

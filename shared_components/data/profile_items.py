@@ -37,8 +37,6 @@ class TextVector(Schema, frozen=True):
 
 @dataclass(frozen=True)
 class ProfileItem:
-    """A profile item."""
-
     words: str  # form for error messages, such as "six numbers"
     measure: Callable[[SampleDataset, str], Any]  # function of the training samples and the site's text
     kind: Any  # declared type

@@ -62,9 +62,7 @@ class SampleSpec:
             raise ValueError("random_frames needs whole videos; write targets_of: video, or remove random_frames")
         apart = f"{self.frames} frames {self.interval:g} s apart"
         if self.targets_of == "video" and (self.frames < 1 or self.interval):
-            raise ValueError(
-                f"a video cannot give {apart}; ask for 1 or more equally spaced frames without an interval"
-            )
+            raise ValueError(f"a video cannot give {apart}; ask for 1 or more equally spaced frames, and no interval")
         if self.targets_of == "sequence" and (self.frames != 1 or not 0 <= self.interval < math.inf):
             raise ValueError(f"a sequence cannot have {apart}: it is a whole video; write frames: 1 and the interval")
         positive = self.frames == 1 or (self.frames > 1 and 0 < self.interval < math.inf)
@@ -77,8 +75,6 @@ LABELLED = SampleSpec()  # one frame and its label
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample on disk."""
-
     site: str
     video: str
     index: int  # number in the current frame's file name
@@ -146,8 +142,7 @@ def list_samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
     if not listed:
         raise DataError(site.path, f"split {split!r} has no frames", "list its videos under 'split'")
     if split == "train" and site.added is not None:
-        added = list_samples(site.added, split, spec)
-        listed += [replace(sample, classes=site.classes, added=True) for sample in added]
+        listed += [replace(one, classes=site.classes, added=True) for one in list_samples(site.added, split, spec)]
     return listed
 
 
@@ -186,9 +181,6 @@ def _sample(site: Site, video: str, frames: Sequence[Frame], spec: SampleSpec) -
     return Sample(site.name, video, number, images, targets, site.source, site.classes, earlier=earlier)
 
 
-# ---- clips
-
-
 def _clip_maker(
     site: Site, video: str, spec: SampleSpec, *, listing: Listing, begin: int | None
 ) -> Callable[[Frame], tuple[Frame, ...]]:
@@ -210,7 +202,7 @@ def _clip_maker(
         number = frame[0]
         first = min(start, number)
         padding = number if spec.padding == "current" else first
-        past = [number - back * step for back in range(spec.frames - 1, 0, -1)]
+        past = range(number - (spec.frames - 1) * step, number, step)
         wanted = [n if n >= first else padding for n in past]
         return (*(known.get(n) or _missing(frame, n, spec.interval / step) for n in wanted), frame)
 
@@ -250,9 +242,6 @@ def _step(site: Site, video: str, known: Mapping[int, Frame], spec: SampleSpec) 
     return step
 
 
-# ---- whole videos
-
-
 def _whole_video(site: Site, video: str, listing: Listing, spec: SampleSpec) -> Sample:
     """Make one sample of a video or of a range of it."""
     if not site.history:
@@ -277,9 +266,6 @@ def equally_spaced(count: int, frames: int) -> list[int]:
     if frames == 1:
         return [(count - 1) // 2]
     return [(2 * index * (count - 1) + frames - 1) // (2 * (frames - 1)) for index in range(frames)]
-
-
-# ---- reading
 
 
 def read_sample(sample: Sample) -> Item:

@@ -27,7 +27,6 @@ class Source:
 
     @property
     def reader(self) -> Reader:
-        """Reader of the files."""
         if self.own is None:
             return find_reader(self.dataset)
         from shared_components.data.custom.readers import own_reader
@@ -46,7 +45,6 @@ class Source:
 
 
 def targets_of(dataset: str) -> tuple[str, ...]:
-    """Return the targets of a data set."""
     return ("label",) if dataset in KINDS else find_reader(dataset).TARGETS
 
 
@@ -105,7 +103,6 @@ class Site:
 
     @property
     def dataset(self) -> str:
-        """Name of the data set."""
         return self.source.dataset
 
     @property

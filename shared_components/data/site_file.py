@@ -6,15 +6,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import yaml
 from msgspec import Meta
 
 from shared_components.common.atomic import atomically
+from shared_components.common.plain_yaml import beside, read_own_yaml
 from shared_components.common.schema import check_keys, check_values, nearest, short_repr
 from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
-from shared_components.data.custom.description import MEANINGS as OWN_MEANINGS
 from shared_components.data.files import read_yaml_file
 from shared_components.data.site import (
     PUBLISHABLE,
@@ -56,25 +57,7 @@ KEYS: Mapping[str, Any] = {
     "also_trains_on": Annotated[str, Meta(min_length=1, description="write the path of another site.yaml")],
     **OWN_KEYS,
 }
-MEANINGS: Mapping[str, tuple[str, str]] = {
-    "dataset": ("required", "Data layout: the name of a public data set; `frames` or `nifti` for data of your own."),
-    "root": ("required", "Folder of the data set, absolute or relative to this file."),
-    "split": ("required", "Videos under `train`, `validation` and `test`; a range of one video is `{OP1: [0, 30]}`."),
-    "name": ("the federation's", "Name of the site."),
-    "classes": ("the data set's usual map", "Class map or a coarser map; for data of your own a list of names."),
-    "task": ("the bundle's first", "Kind of task that the site learns."),
-    "frame_interval": ("1", "Take every n-th labelled frame."),
-    "history": ("true", "Let clips contain earlier frames; `false`: a clip repeats the labelled frame."),
-    "rate": ("the data set's", "Frame numbers per second of video, for clips."),
-    "text": ("none", "Description of the surgery for text encoders; sent only with `publish: [text]`."),
-    "text_vectors": ("the project's", "File with the embedding of `text`."),
-    "text_encoder": ("none", "Folder of a text encoder for `text`."),
-    "publish": ("[style]", "Items that the site sends in addition to weights; `[]`: none."),
-    "withhold": ("[]", "Values of the run log that stay at the site."),
-    "quarantine": ("0.0", "Share of a split's frames that may be left out if they are unreadable."),
-    "also_trains_on": ("none", "Path of another site.yaml; adds its training frames to this site's training frames."),
-    **OWN_MEANINGS,
-}
+MEANINGS = msgspec.convert(read_own_yaml(beside(__file__, "site_keys.yaml")), dict[str, tuple[str, str]])
 """Default and meaning of each key."""
 PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")  # keys of paths, maybe relative to the file
 _REMEDY = "correct the path, or leave the key out"
@@ -151,21 +134,15 @@ def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
     }
     site = Site(
         name=_name(config.get("name") or name or path.resolve().parent.name),
-        source=source,
-        root=root,
-        classes=classes,
+        source=source, root=root, classes=classes, path=path, **paths,
         split=_split(config["split"], source.reader.videos(root)),
-        task=config.get("task", ""),
-        frame_interval=config.get("frame_interval", 1),
-        history=config.get("history", True),
+        task=config.get("task", ""), text=config.get("text", ""),
+        frame_interval=config.get("frame_interval", 1), history=config.get("history", True),
         rate=float(config["rate"]) if "rate" in config else source.reader.RATE,
-        text=config.get("text", ""),
         publish=_chosen("publish", config.get("publish", ["style"]), PUBLISHABLE),
-        quarantine=float(config.get("quarantine", 0.0)),
-        path=path,
         withhold=_chosen("withhold", config.get("withhold", []), WITHHOLDABLE),
-        **paths,
-    )
+        quarantine=float(config.get("quarantine", 0.0)),
+    )  # fmt: skip
     return replace(site, added=_added(site, config)) if "also_trains_on" in config else site
 
 
@@ -180,10 +157,8 @@ def _name(value: str) -> str:
     """Return a valid site name; it appears in tables and in names of folders."""
     good = value.isprintable() and value.strip() == value and 0 < len(value) <= _MAX_NAME
     if not good or value.startswith(".") or set(value) & {"/", "\\"}:
-        raise ValueError(
-            f"the site's name is {short_repr(value)}; give it by 'name', at most {_MAX_NAME} letters in "
-            "one line without slashes, not beginning with a dot"
-        )
+        form = f"at most {_MAX_NAME} letters in one line without slashes, not beginning with a dot"
+        raise ValueError(f"the site's name is {short_repr(value)}; give it by 'name', {form}")
     return value
 
 
@@ -217,15 +192,11 @@ def _added(site: Site, config: Mapping[str, Any]) -> Site:
 
 
 def _source(dataset: str, config: Mapping[Any, Any]) -> tuple[Source, tuple[str, ...]]:
-    """Return the data source and the site's classes."""
     if dataset in KINDS:
         own, classes = describe(dataset, config)  # type: ignore[arg-type]  # dataset is a Kind
         return Source(dataset, own), classes
     if extra := next((key for key in OWN_KEYS if key in config), ""):
-        raise ValueError(
-            f"{extra!r} is for data of one's own ({' and '.join(KINDS)}), but {dataset} is a public data set; "
-            "leave it out"
-        )
+        raise ValueError(f"{extra!r} is for data of one's own, but {dataset} is a public data set; leave it out")
     source, value = Source(dataset), config.get("classes")
     known = source.reader.LABELS  # labels without pixels
     default = "" if source.classes else next(iter(known.values()), "")
@@ -242,9 +213,8 @@ def _pixel_classes(value: Any, source: Source) -> tuple[str, ...]:
     wanted = source.usual_classes if value is None else CLASS_MAPS[_one_of("class map", value, CLASS_MAPS)]
     if own and wanted not in readable_as(own):
         possible = " or ".join(map(name_of, readable_as(own)))
-        raise ValueError(
-            f"'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which is not finer; write {possible}"
-        )
+        has = f"{source.dataset} has {name_of(own)!r}, which is not finer"
+        raise ValueError(f"'classes' is {value!r}, but {has}; write {possible}")
     return wanted
 
 
@@ -279,8 +249,6 @@ def _video_range(split: str, item: Any, videos: list[str]) -> VideoRange:
     _one_of(what, video, videos, listed=listed)
     whole = isinstance(bounds, list) and len(bounds) == 2 and all(type(bound) is int for bound in bounds)
     if not whole or not 0 <= bounds[0] < bounds[1]:
-        raise ValueError(
-            f"split {split!r} gives {video} the range {bounds!r}; write two whole numbers, the first frame and the "
-            "frame after the last, such as [0, 30]"
-        )
+        remedy = "write two whole numbers, the first frame and the frame after the last, such as [0, 30]"
+        raise ValueError(f"split {split!r} gives {video} the range {bounds!r}; {remedy}")
     return VideoRange(video, bounds[0], bounds[1])

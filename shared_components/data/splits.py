@@ -9,37 +9,18 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from shared_components.common.counted import counted
+from shared_components.common.plain_yaml import beside, read_own_yaml
 from shared_components.data.site import Site
 
-CHOLECT45_FOLDS: tuple[tuple[int, ...], ...] = (
-    (79, 2, 51, 6, 25, 14, 66, 23, 50),
-    (80, 32, 5, 15, 40, 47, 26, 48, 70),
-    (31, 57, 36, 18, 52, 68, 10, 8, 73),
-    (42, 29, 60, 27, 65, 75, 22, 49, 12),
-    (78, 43, 62, 35, 74, 1, 56, 4, 13),
-)
+_TABLES = read_own_yaml(beside(__file__, "splits.yaml"))
+CHOLECT45_FOLDS = msgspec.convert(_TABLES["cholect45_folds"], tuple[tuple[int, ...], ...])
 """Official cross-validation (Nwoye and Padoy, arXiv 2204.05235); fold 5 tests in FL-EndoViT."""
-
 CHOLEC80 = {"train": tuple(range(1, 41)), "validation": tuple(range(41, 49)), "test": tuple(range(49, 81))}
 """Split of TeCNO and EndoViT, 40 / 8 / 32; captions of FL-EndoViT have 31."""
-FEW_SHOT: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
-    "segmentation": {
-        1: ((9,), (28,), (43,)),
-        2: ((24, 1), (25, 48), (55, 28)),
-        4: ((18, 48, 25, 1), (28, 55, 24, 37), (37, 18, 24, 20)),
-    },
-    "triplets": {
-        2: ((27, 5), (70, 47), (51, 50)),
-        4: ((36, 14, 57, 15), (23, 66, 31, 27), (42, 31, 6, 52)),
-        8: ((18, 57, 51, 60, 27, 68, 36, 48), (2, 36, 5, 47, 48, 8, 6, 18), (47, 57, 8, 80, 15, 68, 40, 27)),
-    },
-    "phases": {
-        2: ((25, 1), (33, 11), (22, 40)),
-        4: ((8, 28, 13, 4), (5, 17, 25, 31), (24, 28, 38, 15)),
-        8: ((1, 22, 12, 8, 6, 33, 31, 29), (20, 38, 25, 7, 29, 4, 2, 24), (18, 28, 17, 2, 40, 36, 7, 34)),
-    },
-}
+FEW_SHOT = msgspec.convert(_TABLES["few_shot"], dict[str, dict[int, tuple[tuple[int, ...], ...]]])
 """Training videos by task and number of videos, for three runs (FL-EndoViT, Table 9). The paper calls the lists of the
 runs distinct, but they overlap: all runs of four videos of phases have video 28."""
 LEFT_OUT = {"segmentation": (12, 17, 27, 52), "triplets": CHOLECT45_FOLDS[4], "phases": tuple(range(41, 81))}
@@ -90,14 +71,11 @@ def refuse_seen_videos(header: Mapping[str, str], dataset: str, videos: Iterable
     try:
         known = {_key(data, name) for data, names in json.loads(header[SEEN]).items() for name in names}
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"{start}: {SEEN} in its header cannot be read ({error}); make the checkpoint again"
-        ) from error
+        what = f"{SEEN} in its header cannot be read ({error})"
+        raise ValueError(f"{start}: {what}; make the checkpoint again") from error
     if seen := [name for name in videos if _key(dataset, name) in known]:
-        raise ValueError(
-            f"{start} has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])}); start from "
-            "other weights, or test on other videos"
-        )
+        what = f"has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])})"
+        raise ValueError(f"{start} {what}; start from other weights, or test on other videos")
 
 
 def refuse_seen_test(seen: str, site: Site, *, start: str) -> None:

@@ -80,8 +80,7 @@ class StereoCamera:
         if abs(scale_x / scale_y - 1) > 0.01:
             calibrated = "{1}x{0}".format(*calibration.size)
             raise ValueError(f"an image is {width}x{height}, and the calibration is for {calibrated}")
-        scale = np.diag([scale_x, scale_y, 1.0])
-        left, right = (scale @ matrix for matrix in calibration.matrices)
+        left, right = (np.diag([scale_x, scale_y, 1.0]) @ matrix for matrix in calibration.matrices)
         turn_left, turn_right, new_left, new_right, *_ = cv2.stereoRectify(
             left, calibration.distortions[0], right, calibration.distortions[1], (width, height),
             calibration.rotation, calibration.translation, flags=cv2.CALIB_ZERO_DISPARITY, alpha=0,

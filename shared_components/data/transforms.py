@@ -131,8 +131,7 @@ def stack_frames(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Copy images, uint8 (T, H, W, 3), to "image", uint8 (T, 3, H, W) or (3, H, W), and targets to tensors."""
-    channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))  # (T, H, W, 3) -> (T, 3, H, W)
-    image = torch.from_numpy(channels_first)
+    image = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))  # (T, H, W, 3) -> (T, 3, H, W)
     own = {name: torch.from_numpy(np.array(target)) for name, target in targets.items()}
     return {"image": image[0] if len(image) == 1 else image, **own}
 
@@ -155,9 +154,6 @@ def _place(
     padded = np.zeros((H, W, *cropped.shape[2:]), dtype=cropped.dtype)
     padded[: cropped.shape[0], : cropped.shape[1]] = cropped
     return padded
-
-
-# ---- colours
 
 
 @dataclass(frozen=True)

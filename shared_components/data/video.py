@@ -142,8 +142,6 @@ _OPEN = threading.local()  # the thread's open videos
 
 
 class _Reading:
-    """An open video and its position."""
-
     def __init__(self, path: Path, index: _Index) -> None:
         self.path, self.index = path, index
         self._context = opened(path)
@@ -239,8 +237,7 @@ def _make_index(path: Path, changed: int, size: int) -> _Index:
             raise DataError(path, "cannot be decoded to its end (cut off or damaged)", CHECK)
         shown = [time for time in times if time is not None]
         in_order = shown == sorted(set(shown)) and len(shown) == len(times)
-    announced = len(times) + missing if missing else 0
-    return _Index(len(times), array("q", shown), array("q", keys), in_order, announced)
+    return _Index(len(times), array("q", shown), array("q", keys), in_order, len(times) + missing if missing else 0)
 
 
 def _read_packets(path: Path) -> tuple[list[int | None], list[int], bool, int]:
@@ -262,9 +259,7 @@ def _read_packets(path: Path) -> tuple[list[int | None], list[int], bool, int]:
         span = round((max(known) - min(known)) * tick * rate) + 1 if rate and known and tick else 0
         announced = stream.frames
     missing = 0
-    if (
-        announced > max(len(times), span) + 1
-    ):  # count again without the edit list, which may hide frames that the header counts
+    if announced > max(len(times), span) + 1:  # an edit list may hide frames that the header counts: count without it
         with opened(path, ignore_editlist="1") as container:
             count = sum(1 for _ in _sized_packets(container, shown_stream(container, path), path))
         missing = announced - max(count, span)

@@ -7,6 +7,7 @@ are the same with and without them.
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.look import RGB, Texture
 from shared_components.scenes.noise import linear
@@ -16,30 +17,30 @@ _SHOWN = 0.8  # chance that a video shows an object
 _LABELLED = 0.5  # pixels covered by more than this have the object's label
 
 
-def _turned(rng: np.random.Generator, ratio: float, points: Array) -> Array:
+def _turned(rng: Generator, ratio: float, points: Array) -> Array:
     """Turn points (N, 2) at random and move them into the middle of a canvas of height `ratio`."""
     angle = rng.uniform(0, 2 * np.pi)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     return points @ turn.T + rng.uniform((0.25, 0.25 * ratio), (0.75, 0.75 * ratio))
 
 
-def _curve(rng: np.random.Generator, ratio: float) -> Array:
+def _curve(rng: Generator, ratio: float) -> Array:
     """Return a Bezier curve of four random points."""
     t = np.linspace(0, 1, 40)[:, None]
     ends = rng.uniform((0.15, 0.15 * ratio), (0.85, 0.85 * ratio), (4, 2))
     return (1 - t) ** 3 * ends[0] + 3 * t * (1 - t) ** 2 * ends[1] + 3 * t**2 * (1 - t) * ends[2] + t**3 * ends[3]
 
 
-def _arc(rng: np.random.Generator, ratio: float) -> Array:
+def _arc(rng: Generator, ratio: float) -> Array:
     angle = np.linspace(0, rng.uniform(0.8, 1.2) * np.pi, 24)
     return _turned(rng, ratio, 0.055 * np.stack([np.cos(angle), np.sin(angle)], 1))
 
 
-def _rod(length: float) -> Callable[[np.random.Generator, float], Array]:
+def _rod(length: float) -> Callable[[Generator, float], Array]:
     return lambda rng, ratio: _turned(rng, ratio, np.array([[-length / 2, 0.0], [length / 2, 0.0]]))
 
 
-def _pipe(rng: np.random.Generator, ratio: float) -> Array:
+def _pipe(rng: Generator, ratio: float) -> Array:
     """Return a line from the edge to the middle."""
     angle = rng.uniform(0, 2 * np.pi)
     end = rng.uniform((0.4, 0.4 * ratio), (0.6, 0.6 * ratio))
@@ -53,7 +54,7 @@ _ORGANS: dict[str, tuple[RGB, Texture]] = {
     "uterus": ((214, 130, 138), "muscle"),
 }
 # rounded rods: colour, path, width in canvas widths, height in mm
-_RODS: dict[str, tuple[RGB, Callable[[np.random.Generator, float], Array], float, float]] = {
+_RODS: dict[str, tuple[RGB, Callable[[Generator, float], Array], float, float]] = {
     "ultrasound probe": ((44, 70, 120), _rod(0.14), 0.055, 5.0),
     "suction instrument": ((176, 182, 190), _pipe, 0.026, 4.0),
     "clamps": ((60, 150, 96), _rod(0.07), 0.016, 2.0),
@@ -64,17 +65,10 @@ THINGS = (*_ORGANS, *_RODS)
 """Names of the organs and objects, from the lowest to the highest layer."""
 
 
-def lay_things(rng: np.random.Generator, names: Sequence[str], canvas: Canvas, thread: Array) -> Array:
-    """Lay most of the named organs and objects, and return their labels.
+def lay_things(rng: Generator, names: Sequence[str], canvas: Canvas, thread: Array) -> Array:
+    """Lay most of the named organs and objects, from `THINGS`; `thread` is the cover (H, W) of the look's own thread.
 
-    Args:
-        rng: Random stream of the objects.
-        names: Names from `THINGS`.
-        canvas: Canvas to draw on.
-        thread: Cover (H, W) of the look's own thread.
-
-    Returns:
-        uint8 (H, W) of the canvas: 0, or 1 + index into `names`.
+    Return their labels, uint8 (H, W) of the canvas: 0, or 1 + index into `names`.
     """
     labels = np.zeros(canvas.shape, np.uint8)
     if "thread" in names:
@@ -92,12 +86,7 @@ def lay_things(rng: np.random.Generator, names: Sequence[str], canvas: Canvas, t
 
 
 def _lay_rod(
-    canvas: Canvas,
-    rng: np.random.Generator,
-    colour: RGB,
-    path: Callable[[np.random.Generator, float], Array],
-    width: float,
-    height: float,
+    canvas: Canvas, rng: Generator, colour: RGB, path: Callable[[Generator, float], Array], width: float, height: float
 ) -> Array:
     """Lay a rod, lighter along its middle and dark at its sides; return its cover (H, W)."""
     H, W = canvas.shape

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.noise import fractal, smooth
 
@@ -16,7 +17,6 @@ HEIGHT_SCALE, ALBEDO_SCALE = 32.0, 170.0  # uint8 steps per mm and per unit of a
 
 
 def circle(centre: Point, radius: float, count: int) -> list[Point]:
-    """Return `count` points on a circle."""
     turns = np.linspace(0, 2 * np.pi, count, endpoint=False)
     return [(centre[0] + radius * np.cos(t), centre[1] + radius * np.sin(t)) for t in turns]
 
@@ -30,7 +30,7 @@ class Plate:
     origin: Point  # pixel (x, y) of the joint
     scale: float  # pixels per mm
 
-    def stained(self, rng: np.random.Generator, share: float) -> "Plate":
+    def stained(self, rng: Generator, share: float) -> "Plate":
         """Return the plate with about `share` of its metal stained in patches."""
         columns = np.flatnonzero((self.cover == 1 + METAL).any(0))
         if len(columns) == 0:
@@ -52,7 +52,6 @@ class Plate:
         return replace(self, scale=self.scale / factor)
 
     def mirrored(self) -> "Plate":
-        """Return the plate flipped across its axis."""
         surface = self.surface[::-1].copy()
         surface[..., 1] = np.minimum(256 - surface[..., 1].astype(np.int16), 255)
         joint = (self.origin[0], self.cover.shape[0] - 1 - self.origin[1])
@@ -93,8 +92,7 @@ class Carver:
 
     def _raise(self, mask: Array, thick: float, round_: float, material: int) -> None:
         edge = cv2.distanceTransform(np.pad(mask, 1), cv2.DIST_L2, 5)[1:-1, 1:-1] / (self.scale * round_)
-        raised = thick * np.sqrt(np.clip(1.0 - (1.0 - np.minimum(edge, 1.0)) ** 2, 0.0, 1.0))
-        self._put(raised, mask > 0, material)
+        self._put(thick * np.sqrt(np.clip(1.0 - (1.0 - np.minimum(edge, 1.0)) ** 2, 0.0, 1.0)), mask > 0, material)
 
     def _put(self, raised: Array, inside: Array, material: int) -> None:
         """Cover the part with `material` up to the height `raised` inside a region, if it is higher."""
@@ -177,7 +175,7 @@ class Carver:
         x, _ = self.axes()
         self.albedo[:, np.abs(x - at) < width] *= np.float32(gain)
 
-    def print_word(self, at: float, size: float, rng: np.random.Generator) -> None:
+    def print_word(self, at: float, size: float, rng: Generator) -> None:
         """Print random letters of `size` mm along the axis, in the pale or the accent material."""
         letters = "".join(chr(int(c)) for c in rng.integers(65, 91, int(rng.integers(3, 9))))
         word = np.zeros(self.shape, np.uint8)
@@ -187,7 +185,7 @@ class Carver:
         word = word[::-1]  # rows of a plate run upwards
         self.cover[(word > 0) & (self.cover > 0)] = 1 + (PALE if rng.random() < 0.8 else ACCENT)
 
-    def streaks(self, rng: np.random.Generator, depth: float, *, along: int = 60) -> None:
+    def streaks(self, rng: Generator, depth: float, *, along: int = 60) -> None:
         """Vary the albedo at `along` places along the axis, as on a wiped tube."""
         field = cv2.resize(rng.standard_normal((24, along), dtype=np.float32), self.shape[::-1])
         self.albedo += np.float32(depth) * field
@@ -198,7 +196,7 @@ class Carver:
         y = (np.arange(self.shape[0], dtype=np.float32) - self.origin[1]) / self.scale
         return x, y
 
-    def plate(self, grain: float, rng: np.random.Generator) -> Plate:
+    def plate(self, grain: float, rng: Generator) -> Plate:
         """Return the finished plate; `grain` roughens the albedo like cast metal."""
         visible = self.height + self.relief
         slope_x = cv2.Sobel(visible, cv2.CV_32F, 1, 0, scale=self.scale / 8)
@@ -208,5 +206,4 @@ class Carver:
         albedo = self.albedo * (1.0 + grain * speckle / max(float(speckle.std()), 1e-6))
         normal = (128 - 127 * slope_x / length, 128 - 127 * slope_y / length)
         channels = np.stack([*normal, HEIGHT_SCALE * self.height, ALBEDO_SCALE * albedo], -1)
-        surface = np.clip(channels + 0.5, 0, 255).astype(np.uint8)
-        return Plate(surface, self.cover, self.origin, self.scale)
+        return Plate(np.clip(channels + 0.5, 0, 255).astype(np.uint8), self.cover, self.origin, self.scale)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.look import RGB, Look, Organs, Texture
 from shared_components.scenes.noise import stream
@@ -48,7 +49,7 @@ def random_look(number: int) -> Look:
     )
 
 
-def _organs(rng: np.random.Generator) -> Organs:
+def _organs(rng: Generator) -> Organs:
     """Draw two to five kinds of tissue around one palette: mostly reds and yellows, sometimes any hue."""
     hue = rng.normal(0.02, 0.045) if rng.random() < 0.93 else rng.random()
     spread, rich = rng.uniform(0.01, 0.08), rng.uniform(0.05, 0.9)
@@ -67,19 +68,18 @@ def _colour(hue: float, saturation: float, value: float) -> RGB:
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
-def _grey(rng: np.random.Generator, low: float, high: float) -> RGB:
+def _grey(rng: Generator, low: float, high: float) -> RGB:
     """Draw a grey with a touch of colour."""
     return _colour(rng.random(), abs(rng.normal(0, 0.07)), rng.uniform(low, high))
 
 
-def _jittered(rng: np.random.Generator, colour: RGB) -> RGB:
-    """Change a colour a little."""
+def _jittered(rng: Generator, colour: RGB) -> RGB:
     hue, saturation, value = colorsys.rgb_to_hsv(*(channel / 255 for channel in colour))
     hue, saturation = hue + rng.normal(0, 0.2 * 0.06), saturation * float(np.exp(rng.normal(0, 2.5 * 0.06)))
     return _colour(hue, saturation, value * float(np.exp(rng.normal(0, 2 * 0.06))))
 
 
-def _clutter(rng: np.random.Generator) -> dict[str, Any]:
+def _clutter(rng: Generator) -> dict[str, Any]:
     return {
         "vessel": _colour(rng.normal(0.98, 0.04), rng.uniform(0.5, 1.0), rng.uniform(0.15, 0.7)),
         "vessels": rng.uniform(0.0, 2.2), "blood": rng.uniform(0.0, 0.7) * (rng.random() < 0.6),
@@ -87,7 +87,7 @@ def _clutter(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _light(rng: np.random.Generator) -> dict[str, Any]:
+def _light(rng: Generator) -> dict[str, Any]:
     warm = rng.normal(0, 0.12)
     return {
         "light": _channels(1.0 + warm, 1.0 + rng.normal(0, 0.05), 1.0 - warm),
@@ -98,7 +98,7 @@ def _light(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _real_light(rng: np.random.Generator) -> dict[str, Any]:
+def _real_light(rng: Generator) -> dict[str, Any]:
     """Draw a light of real operations: whiter and better exposed than the light of random looks."""
     warm = rng.normal(0, 0.05)
     return _light(rng) | {
@@ -114,7 +114,7 @@ def _channels(*gains: float) -> RGB:
     return red, green, blue
 
 
-def _camera(rng: np.random.Generator) -> dict[str, Any]:
+def _camera(rng: Generator) -> dict[str, Any]:
     shape = ("full", "full", "circle", "corners")[int(rng.integers(4))]
     radius = rng.uniform(0.40, 0.54) if shape == "circle" else rng.uniform(0.54, 0.62)
     return {
@@ -124,7 +124,7 @@ def _camera(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _materials(rng: np.random.Generator) -> dict[str, Any]:
+def _materials(rng: Generator) -> dict[str, Any]:
     """Draw shafts from black over steel to white, and tips as dark or as bright."""
     return {
         "shaft": _grey(rng, *((0.05, 0.3), (0.2, 0.6), (0.5, 0.95))[int(rng.integers(3))]),
@@ -135,7 +135,7 @@ def _materials(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _overlays(rng: np.random.Generator, **chances: float) -> tuple[str, ...]:
+def _overlays(rng: Generator, **chances: float) -> tuple[str, ...]:
     """Draw a recorder's overlays, each with its chance."""
     return tuple(name for name, chance in chances.items() if rng.random() < chance)
 
@@ -163,7 +163,7 @@ def surgery_look(number: int) -> Look:
     )
 
 
-def _empty(rng: np.random.Generator) -> float:
+def _empty(rng: Generator) -> float:
     return 1.0 if rng.random() < 0.05 else EMPTY
 
 

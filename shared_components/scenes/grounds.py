@@ -4,21 +4,70 @@ from collections.abc import Sequence
 
 import cv2
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.look import RGB, Look
 from shared_components.scenes.noise import linear, smooth, step
-from shared_components.scenes.tissue import (
-    Array,
-    Canvas,
-    Ground,
-    draw_vessels,
-    lay_background,
-    lay_organ,
-    lay_organs,
-    spill_blood,
-)
+from shared_components.scenes.tissue import Array, Canvas, Ground, draw_vessels, lay_background, lay_organ, spill_blood
 
 _REFLEX = 1.6  # linear light of a reflex that saturates the camera
+_THREADS = ((120, 90, 190), (220, 220, 215), (40, 60, 150))
+
+
+def lay_organs(canvas: Canvas, look: Look, rng: Generator) -> Array:
+    """Cover a canvas with a look's organs, bands, vessels, blood, gauze and thread; see `Ground`."""
+    (colour, kind), *organs = look.organs
+    lay_background(canvas, rng, linear(colour), kind)
+    for colour, kind in organs:
+        for _ in range(int(rng.integers(1, 3))):
+            lay_organ(canvas, rng, linear(colour), kind)
+    for _ in range(look.bands):
+        _lay_band(canvas, look, rng)
+    draw_vessels(canvas, look, rng)
+    spill_blood(canvas, look, rng)
+    if rng.random() < look.gauze:
+        _lay_gauze(canvas, rng)
+    return _draw_thread(canvas, rng) if rng.random() < look.thread else np.zeros(canvas.shape, np.float32)
+
+
+def _lay_band(canvas: Canvas, look: Look, rng: Generator) -> None:
+    """Lay a smooth, long and rounded organ, such as a loop of bowel or a ligament."""
+    along, across = canvas.turned(rng)
+    bend = np.float32(rng.uniform(0.0, 0.09)) * smooth(rng, *canvas.shape, 2.5)
+    across = (across + bend) / np.float32(rng.uniform(0.02, 0.11))
+    radius = cv2.magnitude(along / np.float32(rng.uniform(0.4, 1.5)), across)
+    colour, kind = look.organs[int(rng.integers(len(look.organs)))]
+    lay_organ(canvas, rng, linear(colour), kind if rng.random() < 0.3 else "plain", radius, rough=0.04)
+
+
+def _lay_gauze(canvas: Canvas, rng: Generator) -> None:
+    """Lay a woven swab without highlights, partly soaked, as bright and as grey as an instrument."""
+    along, across = canvas.turned(rng)
+    bend = 0.02 * canvas.fractal(rng, 5)
+    along, across = along + bend, across - bend
+    inside = np.minimum(rng.uniform(0.12, 0.24) - np.abs(along), rng.uniform(0.04, 0.1) - np.abs(across))
+    cover = step(inside, 0.0, 0.008)
+    weave = 0.84 + 0.1 * np.sin(along * 420) * np.sin(across * 420) + 0.06 * canvas.fractal(rng, 20)
+    soak = 0.8 * step(canvas.fractal(rng, 5), 0.2, 1.2)
+    dry, wet = linear((206, 204, 200)), linear((190, 60, 56)) - 1.0
+    canvas.blend(dry * weave[..., None] * (1.0 + wet * soak[..., None]), cover)
+    canvas.height += cover * (2.0 + 0.6 * canvas.fractal(rng, 10))
+    canvas.dull = np.maximum(canvas.dull, cover)
+
+
+def _draw_thread(canvas: Canvas, rng: Generator) -> Array:
+    """Lay a suture thread in a smooth curve; return its cover (H, W)."""
+    H, W = canvas.shape
+    time = np.linspace(0, 1, 40)
+    ends = rng.uniform((0.1, 0.1), (0.9, 0.9), (4, 2))
+    weights = np.stack([(1 - time) ** 3, 3 * time * (1 - time) ** 2, 3 * time**2 * (1 - time), time**3], 1)
+    points = np.round(weights @ ends * (W, H) * 16).astype(np.int32)
+    mask = np.zeros((H, W), np.uint8)
+    cv2.polylines(mask, [points], False, 255, max(1, round(W * 0.0035)), cv2.LINE_AA, 4)
+    cover = mask.astype(np.float32) / 255.0
+    canvas.blend(linear(_THREADS[int(rng.integers(len(_THREADS)))]), cover)
+    canvas.height += 0.8 * cover
+    return cover
 
 
 def _polar(canvas: Canvas, centre: Sequence[float] | Array) -> tuple[Array, Array]:
@@ -27,7 +76,7 @@ def _polar(canvas: Canvas, centre: Sequence[float] | Array) -> tuple[Array, Arra
     return cv2.magnitude(x, y), cv2.phase(x, y)
 
 
-def _around(angle: Array, rng: np.random.Generator, depth: float) -> Array:
+def _around(angle: Array, rng: Generator, depth: float) -> Array:
     """Return a smooth periodic function of the angle with an amplitude of about `depth`."""
     total = np.zeros_like(angle)
     for n in range(2, 5):
@@ -35,7 +84,7 @@ def _around(angle: Array, rng: np.random.Generator, depth: float) -> Array:
     return total
 
 
-def lay_eye(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
+def lay_eye(canvas: Canvas, look: Look, rng: Generator) -> Array:
     """Lay lids or a drape, sclera, iris, pupil, reflexes, and a lid retractor without label, as in CaDIS."""
     H, W = canvas.shape
     lids, sclera, iris, pupil = (linear(colour) for colour, _ in look.organs)
@@ -55,10 +104,9 @@ def lay_eye(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
     return np.zeros(canvas.shape, np.float32)
 
 
-def _lay_iris(canvas: Canvas, rng: np.random.Generator, radius: Array, angle: Array, iris: Array, pupil: Array) -> None:
+def _lay_iris(canvas: Canvas, rng: Generator, radius: Array, angle: Array, iris: Array, pupil: Array) -> None:
     """Lay an iris of fibres within radius 1, and a pupil with reflex, torn capsule and fragments of the lens."""
-    edge = 1.0 + _around(angle, rng, 0.01)
-    inside = edge - radius
+    inside = 1.0 + _around(angle, rng, 0.01) - radius
     cornea = step(inside, -0.03, 0.05)
     fibres = cv2.remap(
         rng.standard_normal((12, 180), dtype=np.float32), angle * np.float32(180 / 6.284), radius * 8,
@@ -75,15 +123,14 @@ def _lay_iris(canvas: Canvas, rng: np.random.Generator, radius: Array, angle: Ar
         rim = np.abs(radius - wide * (rng.uniform(0.6, 0.85) + _around(angle, rng, 0.05)))
         canvas.blend(0.5 + 0.5 * pupil, 0.5 * np.exp(-((rim / np.float32(0.02)) ** 2)) * hole)
     if rng.random() < 0.5:  # a cracked or soft lens
-        crack = np.abs(canvas.fractal(rng, 7))
-        canvas.blend(0.3 * pupil, 0.7 * np.exp(-((crack / np.float32(0.08)) ** 2)) * hole)
+        canvas.blend(0.3 * pupil, 0.7 * np.exp(-((canvas.fractal(rng, 7) / np.float32(0.08)) ** 2)) * hole)
         canvas.blend(0.6 * pupil + 0.3, 0.6 * step(canvas.fractal(rng, 8), 0.3, 1.0) * hole)
     dome = 4.0 * np.sqrt(np.clip(inside, 0.0, 1.0)) + 0.1 * canvas.fractal(rng, 4)
     canvas.height += cornea * (float(canvas.height.max()) + dome - canvas.height)  # smooth as glass
     canvas.dull = np.maximum(canvas.dull, step(inside, -0.1, 0.0))  # `_lay_reflexes` draws its reflexes
 
 
-def _lay_lids(canvas: Canvas, rng: np.random.Generator, colour: Array, middle: Sequence[float], limbus: float) -> None:
+def _lay_lids(canvas: Canvas, rng: Generator, colour: Array, middle: Sequence[float], limbus: float) -> None:
     """Lay lids, skin or a drape around the opening between them."""
     turn = rng.uniform(-0.4, 0.4)
     cos, sin = np.float32(np.cos(turn)), np.float32(np.sin(turn))
@@ -111,7 +158,7 @@ def _rod(canvas: Canvas, points: Array, wide: float, colour: Array) -> None:
     canvas.height += 2.0 * cover * np.sqrt(np.clip(inside, 0.0, 1.0))
 
 
-def _lay_retractor(canvas: Canvas, rng: np.random.Generator, middle: Sequence[float], limbus: float) -> None:
+def _lay_retractor(canvas: Canvas, rng: Generator, middle: Sequence[float], limbus: float) -> None:
     """Lay the wires of a speculum on both lids, in most videos."""
     if rng.random() < 0.25:
         return
@@ -126,19 +173,17 @@ def _lay_retractor(canvas: Canvas, rng: np.random.Generator, middle: Sequence[fl
         _rod(canvas, points + np.asarray(middle), wide, metal)
 
 
-def _lay_reflexes(canvas: Canvas, rng: np.random.Generator, middle: Sequence[float], limbus: float) -> None:
+def _lay_reflexes(canvas: Canvas, rng: Generator, middle: Sequence[float], limbus: float) -> None:
     """Lay the reflexes of the microscope's lamps in the cornea: a few bright discs or rings."""
     for _ in range(int(rng.integers(1, 5))):
-        place = np.asarray(middle) + rng.normal(0, 0.3 * limbus, 2)
-        radius, angle = _polar(canvas, place)
+        radius, angle = _polar(canvas, np.asarray(middle) + rng.normal(0, 0.3 * limbus, 2))
         size = limbus * rng.uniform(0.03, 0.14)
         shape = radius * (1.0 + _around(angle, rng, 0.15)) / np.float32(size)
         spot = step(-np.abs(shape - 1.0), -0.35, -0.15) if rng.random() < 0.3 else step(-shape, -1.0, -0.8)
-        halo = 0.15 * np.exp(-((shape / 2.5) ** 2))
-        canvas.blend(np.full(3, _REFLEX), np.maximum(spot, halo))
+        canvas.blend(np.full(3, _REFLEX), np.maximum(spot, 0.15 * np.exp(-((shape / 2.5) ** 2))))
 
 
-def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
+def lay_lumen(canvas: Canvas, look: Look, rng: Generator) -> Array:
     """Lay the wall of a hollow organ along its axis: folds, a dark depth, debris and bubbles."""
     H, W = canvas.shape
     canvas.height *= 0.4
@@ -166,7 +211,7 @@ def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
     return np.zeros(canvas.shape, np.float32)
 
 
-def _lay_folds(canvas: Canvas, rng: np.random.Generator, along: Array, angle: Array) -> None:
+def _lay_folds(canvas: Canvas, rng: Generator, along: Array, angle: Array) -> None:
     """Raise folds with dark sides, across part of the tube, or along it as in a stomach."""
     W = canvas.shape[1]
     lengthwise = rng.random() < 0.25
@@ -186,7 +231,7 @@ def _lay_folds(canvas: Canvas, rng: np.random.Generator, along: Array, angle: Ar
 _DEBRIS: tuple[RGB, ...] = ((122, 84, 30), (176, 140, 50), (104, 112, 44), (214, 200, 150), (90, 50, 24))
 
 
-def _lay_debris(canvas: Canvas, rng: np.random.Generator) -> None:
+def _lay_debris(canvas: Canvas, rng: Generator) -> None:
     """Lay flecks of stool or food, a pool of turbid fluid and bubbles, each in some videos."""
     H, W = canvas.shape
     colour = linear(_DEBRIS[int(rng.integers(len(_DEBRIS)))])
@@ -205,7 +250,7 @@ def _lay_debris(canvas: Canvas, rng: np.random.Generator) -> None:
         _lay_bubbles(canvas, rng)
 
 
-def _lay_bubbles(canvas: Canvas, rng: np.random.Generator) -> None:
+def _lay_bubbles(canvas: Canvas, rng: Generator) -> None:
     """Lay clusters of bubbles: clear discs with a rim and a small highlight."""
     W = canvas.shape[1]
     ring, spot = np.zeros(canvas.shape, np.uint8), np.zeros(canvas.shape, np.uint8)

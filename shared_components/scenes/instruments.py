@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.carving import ACCENT, DARK, METAL, Carver, Plate, Point
 from shared_components.scenes.noise import stream
@@ -23,8 +24,6 @@ KINDS = ("Large_Needle_Driver", "Prograsp_Forceps", "Monopolar_Curved_Scissors",
 
 @dataclass(frozen=True)
 class Tool:
-    """Plates of a tool."""
-
     shaft: Plate
     wrist: Plate | None  # None if the tip is attached to the shaft
     jaws: tuple[Plate, ...]  # two plates that open, or one tip
@@ -38,7 +37,7 @@ class Tool:
         shaft, jaws = change(self.shaft), tuple(map(change, self.jaws))
         return replace(self, wrist=wrist, shaft=shaft, jaws=jaws, ear=self.ear and change(self.ear))
 
-    def stained(self, rng: np.random.Generator, share: float) -> "Tool":
+    def stained(self, rng: Generator, share: float) -> "Tool":
         """Return the tool with blood on about `share` of its metal."""
         return self._changed(lambda plate: plate.stained(rng, share)) if share > 0.0 else self
 
@@ -52,7 +51,7 @@ class Tool:
         return replace(self, shaft=self.shaft.remade(DARK, shaft), jaws=jaws)
 
 
-def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
+def _shaft(scale: float, rng: Generator, sleeve: float) -> Plate:
     """Build a dark tube with a metal sleeve of `sleeve` mm that ends in a fork around the wrist."""
     carver = Carver(-75.0, 4.0, RADIUS, scale)
     carver.tube(RADIUS, 80.0)
@@ -70,7 +69,7 @@ def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
     return carver.plate(0.07, rng)
 
 
-def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
+def _wrist(scale: float, rng: Generator, kind: str) -> Plate:
     """Build a waisted link between two pulleys; on scissors it has an insulating sleeve."""
     carver = Carver(-2.0, 12.5, 4.2, scale)
     link = [(-1.5, -2.6), (2.0, -3.3), (6.0, -3.0), (10.0, -2.4), (10.0, 2.4), (6.0, 3.0), (2.0, 3.3), (-1.5, 2.6)]

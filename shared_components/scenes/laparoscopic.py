@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.carving import ACCENT, DARK, METAL, PALE, Carver, Plate, circle
 from shared_components.scenes.instruments import Tool, jaw_outline
@@ -51,7 +52,7 @@ def straight_tool(kind: str, scale: float, model: int, build: Build = SLIM) -> T
     return made.shrunk(rng.uniform(build.thin, 0.8)) if build.thin < 1.0 and model % 3 == 0 else made
 
 
-def _tube(scale: float, rng: np.random.Generator, radius: float, collar: float) -> Plate:
+def _tube(scale: float, rng: Generator, radius: float, collar: float) -> Plate:
     """Build a tube with a metal collar of `collar` mm at its end, sometimes with rings or a printed word."""
     carver = Carver(-_LENGTH, 1.5, radius, scale)
     carver.tube(radius, _LENGTH + 5.0, end=1.0)
@@ -68,8 +69,7 @@ def _tube(scale: float, rng: np.random.Generator, radius: float, collar: float) 
     return carver.plate(0.05, rng)
 
 
-def _joint(scale: float, rng: np.random.Generator, length: float, half: float, material: int = METAL) -> Plate:
-    """Build a forked joint with a rivet."""
+def _joint(scale: float, rng: Generator, length: float, half: float, material: int = METAL) -> Plate:
     carver = Carver(-1.5, length + 1.5, half + 0.6, scale)
     narrow = half * rng.uniform(0.65, 0.95)
     below = [(-1.5, -half), (length * 0.5, -half), (length + 1.0, -narrow)]
@@ -90,7 +90,7 @@ def _pair(plate: Plate, shaft: Plate, wrist: Plate, joint: float) -> Tool:
     return Tool(shaft, wrist, (plate, plate.mirrored()), joint)
 
 
-def _grasper(scale: float, rng: np.random.Generator, build: Build) -> Tool:
+def _grasper(scale: float, rng: Generator, build: Build) -> Tool:
     length, radius = rng.uniform(10.0, 24.0), rng.uniform(2.3, 4.8)
     time = np.linspace(0, 1, 16)
     breadth, taper = rng.uniform(1.9, 3.6), rng.uniform(0.35, 1.0)
@@ -108,11 +108,10 @@ def _grasper(scale: float, rng: np.random.Generator, build: Build) -> Tool:
         carver.groove((x, y), (x, y + 0.5), 0.3)
     joint = build.longer * rng.uniform(3.0, 8.0)
     wrist = _joint(scale, rng, joint, radius * rng.uniform(*build.joint))
-    plate = carver.plate(0.07, rng)
-    return _pair(plate, _tube(scale, rng, radius, build.collar * rng.uniform(0, 5)), wrist, joint)
+    return _pair(carver.plate(0.07, rng), _tube(scale, rng, radius, build.collar * rng.uniform(0, 5)), wrist, joint)
 
 
-def _scissors(scale: float, rng: np.random.Generator, build: Build) -> Tool:
+def _scissors(scale: float, rng: Generator, build: Build) -> Tool:
     length, radius = rng.uniform(10.0, 18.0), rng.uniform(2.3, 3.2)
     time = np.linspace(0, 1, 14)
     bow = rng.uniform(0.0, 2.5) * time**2 - 0.1
@@ -121,11 +120,10 @@ def _scissors(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     _blade(carver, length, bow, width, thick=1.4)
     joint = build.longer * rng.uniform(3.0, 7.0)
     wrist = _joint(scale, rng, joint, radius * rng.uniform(*build.joint), METAL if rng.random() < 0.6 else ACCENT)
-    plate = carver.plate(0.05, rng)
-    return _pair(plate, _tube(scale, rng, radius, build.collar * rng.uniform(0, 3)), wrist, joint)
+    return _pair(carver.plate(0.05, rng), _tube(scale, rng, radius, build.collar * rng.uniform(0, 3)), wrist, joint)
 
 
-def _hook(scale: float, rng: np.random.Generator, build: Build) -> Tool:
+def _hook(scale: float, rng: Generator, build: Build) -> Tool:
     length, radius, reach = rng.uniform(6.0, 14.0), rng.uniform(2.3, 2.9), rng.uniform(2.5, 5.0)
     carver = Carver(-2.0, length + 1.5, reach + 1.5, scale)
     wire = rng.uniform(0.45, 0.8)
@@ -133,15 +131,13 @@ def _hook(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     carver.body([*bend, (length - wire, wire), (-2.0, wire)], thick=1.0, round_=wire)
     sheath = rng.uniform(2.0, 8.0)
     cover = Carver(-1.5, sheath + 1.0, radius + 0.4, scale)
-    end = 0.55 * radius
-    below = [(-1.5, -radius), (0.7 * sheath, -0.9 * radius), (sheath, -end)]
+    below = [(-1.5, -radius), (0.7 * sheath, -0.9 * radius), (sheath, -0.55 * radius)]
     outline = [*below, *((x, -y) for x, y in below[::-1])]
     cover.body(outline, thick=radius, round_=radius, material=(PALE, ACCENT, DARK)[int(rng.integers(3))])
-    shaft = _tube(scale, rng, radius, 0.0)
-    return Tool(shaft, cover.plate(0.03, rng), (carver.plate(0.06, rng),), sheath)
+    return Tool(_tube(scale, rng, radius, 0.0), cover.plate(0.03, rng), (carver.plate(0.06, rng),), sheath)
 
 
-def _clip_applier(scale: float, rng: np.random.Generator, build: Build) -> Tool:
+def _clip_applier(scale: float, rng: Generator, build: Build) -> Tool:
     length, radius = rng.uniform(8.0, 14.0), rng.uniform(3.2, 5.0)
     time = np.linspace(0, 1, 16)
     bow = np.where(time > 0.85, 0.1, 0.9)
@@ -150,11 +146,10 @@ def _clip_applier(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     carver.groove((0.3 * length, 1.5), (0.8 * length, 1.5), 0.4)
     joint = build.longer * rng.uniform(5.0, 10.0)
     wrist = _joint(scale, rng, joint, radius * max(0.7, build.joint[0]))
-    plate = carver.plate(0.06, rng)
-    return _pair(plate, _tube(scale, rng, radius, build.collar * rng.uniform(0, 8)), wrist, joint)
+    return _pair(carver.plate(0.06, rng), _tube(scale, rng, radius, build.collar * rng.uniform(0, 8)), wrist, joint)
 
 
-def _stapler(scale: float, rng: np.random.Generator, build: Build) -> Tool:
+def _stapler(scale: float, rng: Generator, build: Build) -> Tool:
     length, radius = rng.uniform(30.0, 48.0), rng.uniform(5.0, 6.5)
     material = (METAL, PALE, ACCENT)[int(rng.integers(3))]
     plates = []
@@ -162,8 +157,7 @@ def _stapler(scale: float, rng: np.random.Generator, build: Build) -> Tool:
         carver = Carver(-2.0, length + 0.5, 7.0, scale)
         half = radius * 0.9
         tip = [(length, 0.0), (length, 0.5 * half), (length * 0.93, half)]
-        outline = [(-2.0, 0.0), *tip, (2.0, half), (-2.0, 0.7 * half)]
-        carver.body(outline, thick=3.0, round_=2.2, material=made_of)
+        carver.body([(-2.0, 0.0), *tip, (2.0, half), (-2.0, 0.7 * half)], thick=3.0, round_=2.2, material=made_of)
         carver.groove((4.0, 0.5 * half), (length * 0.9, 0.5 * half), 0.7)
         for x in np.arange(5.0, length * 0.9, 2.0):
             carver.groove((x, 0.2), (x + 1.0, 0.2), 0.3)
@@ -174,16 +168,15 @@ def _stapler(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     return Tool(shaft, wrist, (plates[0], plates[1].mirrored()), joint)
 
 
-def _suction(scale: float, rng: np.random.Generator, build: Build) -> Tool:
+def _suction(scale: float, rng: Generator, build: Build) -> Tool:
     length, radius = rng.uniform(9.0, 20.0), rng.uniform(2.3, 4.5)
     carver = Carver(-1.0, length + 0.5, radius, scale)
     carver.tube(radius * 0.98, 1.0, end=length, material=METAL)
     for x in np.arange(2.0, length - 1.0, rng.uniform(1.8, 3.0)):
-        y = rng.uniform(-0.5, 0.5) * radius
-        carver.sink(circle((x, y), rng.uniform(0.35, 0.6), 16), deep=1.0, dark=0.1)
+        carver.sink(circle((x, rng.uniform(-0.5, 0.5) * radius), rng.uniform(0.35, 0.6), 16), deep=1.0, dark=0.1)
     return Tool(_tube(scale, rng, radius, 0.0), None, (carver.plate(0.05, rng),), 0.0)
 
 
-_BUILD: dict[str, Callable[[float, np.random.Generator, Build], Tool]] = dict(
+_BUILD: dict[str, Callable[[float, Generator, Build], Tool]] = dict(
     zip(KINDS, (_grasper, _scissors, _hook, _clip_applier, _stapler, _suction), strict=True)
 )

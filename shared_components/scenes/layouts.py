@@ -32,8 +32,6 @@ _MERGED = np.array(MERGES["cholecseg8k", "cholecseg8k_merged"], np.uint8)
 
 @dataclass(frozen=True)
 class Layout:
-    """A public data set's layout."""
-
     video: str  # format of a video's name, from its number
     rate: float  # labelled frames per second
     numbers: float  # frame numbers per second
@@ -51,7 +49,6 @@ class Layout:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """All labels of the layout."""
         return (self.target, *self.also)
 
 
@@ -140,16 +137,10 @@ class Schedule:
 
 
 def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, dense: bool = False) -> Schedule:
-    """Plan the frames of a layout's videos.
+    """Plan the frames of a layout's videos; ValueError if the layout cannot have this clip or interval.
 
-    Args:
-        layout: Name from `LAYOUTS`.
-        clip: Frames per clip; 1 for single frames.
-        interval: Seconds between the frames of a clip.
-        dense: Whether all frames of a clip are listed, instead of only the last.
-
-    Raises:
-        ValueError: The layout cannot have this clip or interval.
+    A clip has ``clip`` frames, ``interval`` seconds apart; 1 for single frames. ``dense``: all frames of a clip are
+    listed, instead of only the last.
     """
     style = LAYOUTS[layout]
     plain = Schedule(

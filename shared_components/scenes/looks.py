@@ -1,11 +1,10 @@
 """Looks of synthetic sites: named looks from `looks.yaml`, and numbered looks from `drawn_looks`."""
 
 import re
-from pathlib import Path
 
 import msgspec
 
-from shared_components.common.plain_yaml import read_own_yaml
+from shared_components.common.plain_yaml import beside, read_own_yaml
 from shared_components.scenes.drawn_looks import FAMILIES
 from shared_components.scenes.look import Look
 
@@ -13,12 +12,10 @@ SIMULATED = "simulated"
 """Name of the computer-graphics look, for example for a server that trains before the sites share anything."""
 
 
-def _read_looks() -> list[dict[str, Look]]:
-    sections = read_own_yaml(Path(__file__).with_name("looks.yaml").read_text("utf-8")).values()
-    return [{name: msgspec.convert({"name": name, **fields}, Look) for name, fields in s.items()} for s in sections]
-
-
-BY_NAME, PART_LOOKS = _read_looks()
+BY_NAME, PART_LOOKS = (
+    {name: msgspec.convert({"name": name, **fields}, Look) for name, fields in section.items()}
+    for section in read_own_yaml(beside(__file__, "looks.yaml")).values()
+)
 LOOKS: tuple[str, ...] = tuple(BY_NAME)
 """Names of the looks that sites cycle through; the last look, `SIMULATED`, is visibly not from a camera."""
 SITE_LOOKS: tuple[str, ...] = tuple(name for name, look in BY_NAME.items() if not look.flat)
@@ -32,8 +29,7 @@ def numbered(look: str, number: int) -> str:
 def look_named(name: str) -> Look:
     """Return the look `name`, or the look drawn from a number for "<family>-<number>", such as "random-7".
 
-    Raises:
-        ValueError: The look is unknown; the message lists the known looks.
+    A ValueError for an unknown look lists the known looks.
     """
     if (drawn := re.fullmatch(r"([a-z]+)-(\d{1,15})", name)) and drawn[1] in FAMILIES:
         return FAMILIES[drawn[1]](int(drawn[2]))

@@ -4,9 +4,11 @@ It depends only on the video's seed, so every look shows the same movements. Cam
 down, z away from the camera.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.toolbox import TECHNIQUES, VERBS, Station, Technique, flex, widest
 
@@ -23,8 +25,6 @@ _SWAY = (9.0, 7.0, 4.0)  # amplitude of a tip's motion in mm
 
 @dataclass(frozen=True)
 class Pose:
-    """Position of an instrument."""
-
     arm: int  # index into ARMS
     kind: str  # kind of instrument
     size: float  # factor of all lengths
@@ -48,7 +48,7 @@ class Pose:
 class Wave:
     """A smooth signal of about unit amplitude that never repeats: three sines of random period and phase."""
 
-    def __init__(self, rng: np.random.Generator, count: int, *, periods: tuple[float, float]) -> None:
+    def __init__(self, rng: Generator, count: int, *, periods: tuple[float, float]) -> None:
         self.frequency = 2 * np.pi / np.exp(rng.uniform(np.log(periods[0]), np.log(periods[1]), (count, 3)))
         self.phase = rng.uniform(0, 2 * np.pi, (count, 3))
         weights = rng.uniform(0.3, 1.0, (count, 3))
@@ -64,7 +64,7 @@ class Arm:
     An arm without `towards` is a robot's arm. Other arms come from about this direction (degrees, 0 right, 90 below).
     """
 
-    def __init__(self, rng: np.random.Generator, index: int, station: Station, towards: float | None = None) -> None:
+    def __init__(self, rng: Generator, index: int, station: Station, towards: float | None = None) -> None:
         self.index = index
         self.reach, self.flex = 1.0, station.flex
         if towards is None:
@@ -76,7 +76,7 @@ class Arm:
         self.squeeze = Wave(rng, 1, periods=(1.5, 6.0))
         self.stays: list[tuple[float, float, str]] = []
 
-    def _place_robot(self, rng: np.random.Generator) -> None:
+    def _place_robot(self, rng: Generator) -> None:
         """Come from the left, the right or above, at one distance."""
         middle, spread = ((180.0, 35.0), (0.0, 35.0), (-90.0, 40.0))[self.index]
         outward = _direction(middle + rng.uniform(-spread, spread))
@@ -86,7 +86,7 @@ class Arm:
         self.size = rng.uniform(0.78, 1.08)
         self.roll = rng.uniform(-0.5, 0.5)
 
-    def _place_freely(self, rng: np.random.Generator, towards: float, station: Station) -> None:
+    def _place_freely(self, rng: Generator, towards: float, station: Station) -> None:
         """Come from about `towards`, and work anywhere in the picture, near or far."""
         outward = _direction(towards + rng.uniform(-20.0, 20.0))
         depth = rng.uniform(*station.depth)
@@ -173,7 +173,7 @@ class Script:
     """
 
     def __init__(
-        self, rng: np.random.Generator, *, frames: int, rate: float, technique: str = "fixed", empty: float = 0.0
+        self, rng: Generator, *, frames: int, rate: float, technique: str = "fixed", empty: float = 0.0
     ) -> None:
         self.rate, self.length = rate, frames / rate
         self.technique = TECHNIQUES[technique]
@@ -204,15 +204,11 @@ class Script:
         smoke = float(np.clip(0.55 + 0.6 * self.smoke(time)[0], 0.0, 1.0))
         camera = self.camera(time)
         return Moment(
-            time=time,
-            phase=phase,
-            gesture=1 + int(self.gestures[min(int(share * 7), 6)]) if phase == 3 else 0,
-            poses=tuple(pose for pose in poses if pose is not None),
-            shift=camera[:3] + np.array((0.0, 0.0, zoom)),
-            turn=0.06 * float(camera[3]),
-            breath=self.tissue(time),
+            time=time, phase=phase, gesture=1 + int(self.gestures[min(int(share * 7), 6)]) if phase == 3 else 0,
+            poses=tuple(pose for pose in poses if pose is not None), shift=camera[:3] + np.array((0.0, 0.0, zoom)),
+            turn=0.06 * float(camera[3]), breath=self.tissue(time),
             smoke=smoke * (1.0 if phase in self.technique.smoky else 0.15),
-        )
+        )  # fmt: skip
 
     def _pose(self, arm: Arm, time: float, activity: float) -> Pose | None:
         pose = arm.pose(time, self.length, activity)
@@ -227,7 +223,7 @@ class Script:
         return float(np.interp(time, points, np.repeat(own, 2)[1:-1])) if points else own[0]
 
 
-def _phases(rng: np.random.Generator, length: float, phases: int) -> tuple[Array, Array]:
+def _phases(rng: Generator, length: float, phases: int) -> tuple[Array, Array]:
     """Return the phases in order, and their start times with the end of the video."""
     count = int(min(phases, max(1, length // 3)))
     order = np.sort(rng.permutation(phases)[:count])
@@ -235,7 +231,7 @@ def _phases(rng: np.random.Generator, length: float, phases: int) -> tuple[Array
     return order, np.concatenate([[0.0], np.cumsum(shares) / shares.sum() * length])
 
 
-def _arms(rng: np.random.Generator, technique: Technique) -> list[Arm]:
+def _arms(rng: Generator, technique: Technique) -> list[Arm]:
     """Place three arms; freely placed arms come from three sides, so that no two lie in one line."""
     if not technique.roam:
         return [Arm(rng, index, technique.station) for index in range(3)]
@@ -244,12 +240,7 @@ def _arms(rng: np.random.Generator, technique: Technique) -> list[Arm]:
 
 
 def _equip(
-    rng: np.random.Generator,
-    arms: list[Arm],
-    hands: tuple[tuple[str | None, ...], ...],
-    span: tuple[float, float],
-    *,
-    first: bool,
+    rng: Generator, arms: list[Arm], hands: Sequence[Sequence[str | None]], span: tuple[float, float], *, first: bool
 ) -> None:
     """Choose each arm's tool in the phase of `span` (seconds); sometimes one arm or all arms are out of the picture."""
     start, end = span

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+from numpy.random import Generator
 
+from shared_components.data.classes import LABELS
 from shared_components.data.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERBS
 from shared_components.scenes import toolbox
 from shared_components.scenes.look import RGB, Look, Texture
@@ -16,11 +18,7 @@ from shared_components.scenes.motion import Pose
 from shared_components.scenes.noise import linear, step
 from shared_components.scenes.tissue import Array, Canvas, lay_organ, rod_profile
 
-PHASES = (
-    "preparation", "calot-triangle-dissection", "clipping-and-cutting", "gallbladder-dissection",
-    "gallbladder-packaging", "cleaning-and-coagulation", "gallbladder-extraction",
-)  # fmt: skip
-GRADES = ("normal", "oedema", "fibrin", "necrosis", "abscess", "diffuse-peritonitis")
+PHASES, GRADES = LABELS["cholecystectomy_phases"], LABELS["appendicitis_grades"]
 """Grades 0 to 5 of an appendicitis, as in FedSurg."""
 _TARGETS = ("liver", "gallbladder", "omentum", "gut", "cystic_duct", "cystic_artery", "fluid")
 _MOVING = 4.0  # minimum speed in mm per second of a moving instrument
@@ -50,7 +48,7 @@ class Operation:
     technique: str
     phases: tuple[str, ...]
     # (random stream, look, grade, canvas, cover of a thread) -> uint8 (H, W): 0, or 1 + index into the targets
-    lay: Callable[[np.random.Generator, Look, int, Canvas, Array], Array]
+    lay: Callable[[Generator, Look, int, Canvas, Array], Array]
     targets: tuple[str, ...] = ()  # from the widest to the thinnest
     grades: tuple[str, ...] = ()
 
@@ -65,8 +63,7 @@ def triplet_of(pose: Pose, under: str) -> int:
     null = _IDS[instrument, VERBS.index("null_verb"), TARGETS.index("null_target")]
     if not under or (pose.grip > _OPEN and toolbox.widest(pose.kind) > 0):
         return null
-    verbs = _VERBS[name][pose.speed >= _MOVING]
-    wanted = ((instrument, VERBS.index(verb), TARGETS.index(under)) for verb in verbs)
+    wanted = ((instrument, VERBS.index(verb), TARGETS.index(under)) for verb in _VERBS[name][pose.speed >= _MOVING])
     return next((_IDS[triplet] for triplet in wanted if triplet in _IDS), null)
 
 
@@ -90,7 +87,7 @@ def _toned(colour: RGB, look: Look, share: float = 0.25) -> Array:
     return (1 - share) * linear(colour) + share * linear(look.organs[0][0])
 
 
-def _lay_gallbladder(rng: np.random.Generator, look: Look, grade: int, canvas: Canvas, thread: Array) -> Array:
+def _lay_gallbladder(rng: Generator, look: Look, grade: int, canvas: Canvas, thread: Array) -> Array:
     """Lay liver, fat, gut, gallbladder, its duct and artery, and sometimes a pool of fluid."""
     H, W = canvas.shape
     ratio = H / W
@@ -106,8 +103,7 @@ def _lay_gallbladder(rng: np.random.Generator, look: Look, grade: int, canvas: C
     lay("omentum", (232, 178, 92), "lobular", (rng.uniform(0.2, 0.45), 1.0 * ratio), (0.5, 0.26), rng.uniform(-15, 15))
     lay("gut", (224, 138, 126), "tubular", (rng.uniform(0.75, 0.95), 0.92 * ratio), (0.3, 0.2), rng.uniform(-30, 30))
     lay("gallbladder", (172, 156, 168), "membrane", middle, (0.23, 0.125), angle)
-    towards = np.array([np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))])
-    neck = middle + 0.17 * towards * rng.choice((-1.0, 1.0))
+    neck = middle + 0.17 * np.array([np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))]) * rng.choice((-1.0, 1.0))
     end = np.array([0.5, 0.8 * ratio]) + rng.uniform(-0.1, 0.1, 2)
     for name, colour, wide, aside in (
         ("cystic_duct", (206, 196, 132), 0.034, -0.02), ("cystic_artery", (176, 40, 44), 0.02, 0.03),
@@ -144,7 +140,7 @@ _RED_AROUND = (0.0, 0.12, 0.3, 0.35, 0.5, 0.7)  # redness of the tissue around i
 _FIBRIN = (0.0, 0.0, 0.6, 0.35, 0.45, 0.65)  # share of the appendix with a coat of fibrin
 
 
-def _lay_appendix(rng: np.random.Generator, look: Look, grade: int, canvas: Canvas, thread: Array) -> Array:
+def _lay_appendix(rng: Generator, look: Look, grade: int, canvas: Canvas, thread: Array) -> Array:
     """Lay bowel and an appendix of a grade: swelling, redness, fibrin, necrosis, an abscess or pus."""
     H, W = canvas.shape
     ratio = H / W
@@ -169,12 +165,11 @@ def _lay_appendix(rng: np.random.Generator, look: Look, grade: int, canvas: Canv
     return (cover > 0.5).astype(np.uint8)
 
 
-def _spoil(canvas: Canvas, rng: np.random.Generator, cover: Array, grade: int) -> None:
+def _spoil(canvas: Canvas, rng: Generator, cover: Array, grade: int) -> None:
     """Lay vessels, fibrin, necrosis and pus on the appendix of `cover` (H, W) and around it."""
     W = canvas.shape[1]
     if grade >= 1:
-        ridge = np.exp(-((canvas.fractal(rng, 16) / np.float32(0.1)) ** 2))
-        _cover(canvas, (120, 10, 22), ridge * cover, 0.7)
+        _cover(canvas, (120, 10, 22), np.exp(-((canvas.fractal(rng, 16) / np.float32(0.1)) ** 2)) * cover, 0.7)
     if grade >= 3:
         patches = canvas.fractal(rng, 9)
         edge = np.quantile(patches[cover > 0.5], 0.45 if grade == 3 else 0.8)
@@ -188,11 +183,10 @@ def _spoil(canvas: Canvas, rng: np.random.Generator, cover: Array, grade: int) -
     if grade == 5:
         hollows = canvas.fractal(rng, 4) - 0.08 * (canvas.height - canvas.height.mean())
         edge = np.quantile(hollows[::4, ::4], 0.6)
-        pus = step(hollows, edge - 0.1, edge + 0.3) * (1 - 0.8 * cover)
-        _cover(canvas, (234, 216, 164), pus, 0.88)
+        _cover(canvas, (234, 216, 164), step(hollows, edge - 0.1, edge + 0.3) * (1 - 0.8 * cover), 0.88)
 
 
-def _lay_abscess(canvas: Canvas, rng: np.random.Generator, middle: Array) -> None:
+def _lay_abscess(canvas: Canvas, rng: Generator, middle: Array) -> None:
     """Lay a walled-off pool of pus beside the appendix: creamy, with a thick red rim."""
     turn = rng.uniform(0, 2 * np.pi)
     centre = middle + 0.17 * np.array([np.cos(turn), 0.8 * np.sin(turn)])

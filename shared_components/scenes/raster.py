@@ -31,7 +31,6 @@ class Buffers:
 
     @classmethod
     def empty(cls, height: int, width: int) -> "Buffers":
-        """Return buffers without instruments."""
         shape = (height, width)
         parts, instances = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
         return cls(np.full(shape, np.inf, np.float32), parts, instances, np.zeros(shape, np.int32))
@@ -136,8 +135,6 @@ def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
 
 @dataclass(frozen=True)
 class _Painter:
-    """Painter of one instrument's plates."""
-
     buffers: Buffers
     shader: Shader
     size: float  # factor of all lengths

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import cv2
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.look import Look
 
@@ -34,7 +35,7 @@ def compressed(picture: Array, quality: int) -> Array:
     return np.ascontiguousarray(decoded[..., ::-1])
 
 
-def aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> Array | None:
+def aperture(look: Look, rng: Generator, height: int, width: int) -> Array | None:
     """Return the visible field, uint8 (H, W); None if the whole frame is visible."""
     if look.aperture == "full":
         return None
@@ -49,7 +50,7 @@ def aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> A
     return field
 
 
-def _octagon(rng: np.random.Generator, height: int, width: int) -> Array:
+def _octagon(rng: Generator, height: int, width: int) -> Array:
     """Return the corners (8, 2) of a rectangle with cut corners, as on a flexible endoscope's processor."""
     half = np.array([min(0.5 * width, rng.uniform(0.52, 0.66) * height), rng.uniform(0.46, 0.5) * height])
     middle = np.array([rng.uniform(half[0], width - half[0]), 0.5 * height])
@@ -77,8 +78,7 @@ def distortion(look: Look, height: int, width: int) -> Maps | None:
 
 def distorted(picture: Array, maps: Maps, *, exact: bool = False) -> Array:
     """Distort a picture (H, W, ...) by the maps of `distortion`; `exact` keeps the values, for labels."""
-    interpolation = cv2.INTER_NEAREST if exact else cv2.INTER_LINEAR
-    return cv2.remap(picture, *maps, interpolation, borderMode=cv2.BORDER_REPLICATE)
+    return cv2.remap(picture, *maps, cv2.INTER_NEAREST if exact else cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 class Overlay:
@@ -87,7 +87,7 @@ class Overlay:
     `cover` (H, W) is 0 outside the drawing, 1 for writing, and 2 for panels, which also remove labels.
     """
 
-    def __init__(self, look: Look, rng: np.random.Generator, height: int, width: int) -> None:
+    def __init__(self, look: Look, rng: Generator, height: int, width: int) -> None:
         self.ink = np.zeros((height, width, 3), np.uint8)
         self.cover = np.zeros((height, width), np.uint8)
         for name in look.recorder:
@@ -120,11 +120,11 @@ class Overlay:
 _INKS = ((255, 255, 255), (230, 230, 230), (250, 230, 80), (120, 220, 120), (20, 20, 20), (90, 200, 240))
 
 
-def _ink(rng: np.random.Generator) -> tuple[int, ...]:
+def _ink(rng: Generator) -> tuple[int, ...]:
     return _INKS[int(rng.integers(len(_INKS)))]
 
 
-def _line(rng: np.random.Generator) -> str:
+def _line(rng: Generator) -> str:
     """Draw a recorder's line: a date, a time, a setting, or letters."""
     n = rng.integers(0, 60, 6)
     lines = (
@@ -134,7 +134,7 @@ def _line(rng: np.random.Generator) -> str:
     return lines[int(rng.integers(len(lines)))]
 
 
-def _text(overlay: Overlay, rng: np.random.Generator) -> None:
+def _text(overlay: Overlay, rng: Generator) -> None:
     """Write lines in one or two corners."""
     for _ in range(int(rng.integers(1, 3))):
         high, colour = rng.uniform(0.018, 0.045), _ink(rng)
@@ -143,7 +143,7 @@ def _text(overlay: Overlay, rng: np.random.Generator) -> None:
             overlay.write(_line(rng), x, top + 1.5 * high * number, high, colour)
 
 
-def _border(overlay: Overlay, rng: np.random.Generator) -> None:
+def _border(overlay: Overlay, rng: Generator) -> None:
     """Draw black, grey or bluish bars at the sides, above and below, or all around."""
     colour = ((0, 0, 0), (0, 0, 0), (28, 28, 30), (30, 40, 60))[int(rng.integers(4))]
     wide, high = rng.uniform(0.01, 0.14, 2) * ((1, 0), (0, 1), (0.4, 0.4))[int(rng.integers(3))]
@@ -156,7 +156,7 @@ def _border(overlay: Overlay, rng: np.random.Generator) -> None:
         overlay.panel(0.0, 1.0 - high + above, 1.0, high - above, colour)
 
 
-def _inset(overlay: Overlay, rng: np.random.Generator) -> None:
+def _inset(overlay: Overlay, rng: Generator) -> None:
     """Draw a small framed picture in a corner, such as a scan or the shape of the endoscope."""
     wide = rng.uniform(0.14, 0.3)
     high, edge = wide * rng.uniform(0.7, 1.2), 0.006
@@ -170,14 +170,14 @@ def _inset(overlay: Overlay, rng: np.random.Generator) -> None:
     cv2.polylines(overlay.ink, [np.round(points).astype(np.int32)], False, colour, thickness, cv2.LINE_AA)
 
 
-def _column(overlay: Overlay, rng: np.random.Generator) -> None:
+def _column(overlay: Overlay, rng: Generator) -> None:
     """Write the left column of a flexible endoscope's processor: lines of settings on black."""
     high = rng.uniform(0.018, 0.035)
     for number in range(int(rng.integers(3, 9))):
         overlay.write(_line(rng), 0.01, 0.1 + 0.09 * number + rng.uniform(0, 0.03), high, _ink(rng))
 
 
-def _mark(overlay: Overlay, rng: np.random.Generator) -> None:
+def _mark(overlay: Overlay, rng: Generator) -> None:
     """Draw a maker's sign in a corner: a filled box and a word."""
     x, y = rng.choice((0.02, 0.8)), rng.choice((0.02, 0.9))
     size = rng.uniform(0.02, 0.06)
@@ -185,7 +185,7 @@ def _mark(overlay: Overlay, rng: np.random.Generator) -> None:
     overlay.write(_line(rng), x + 1.3 * size, y + size, size, _ink(rng))
 
 
-_DRAW: dict[str, Callable[[Overlay, np.random.Generator], None]] = {
+_DRAW: dict[str, Callable[[Overlay, Generator], None]] = {
     "border": _border, "text": _text, "inset": _inset, "column": _column, "mark": _mark,
 }  # fmt: skip
 OVERLAYS = tuple(_DRAW)

@@ -149,8 +149,7 @@ class Endoscope:
         """Return the highlights (H, W) of wet tissue, which are bright if the surface faces lamp and camera."""
         slope = relief + self.half
         fall = -1.0 / self.look.glint**2
-        exponent = cv2.transform(cv2.multiply(slope, slope), np.array([[fall, fall, 0.0]]))
-        sharp = cv2.exp(exponent)
+        sharp = cv2.exp(cv2.transform(cv2.multiply(slope, slope), np.array([[fall, fall, 0.0]])))
         halo = cv2.blur(sharp, (self.halo, self.halo))  # light scatters in wet tissue and in the optics
         return cv2.addWeighted(sharp, 0.8 * self.look.gloss, halo, 0.5 * self.look.gloss, 0.0)
 
@@ -175,8 +174,7 @@ class Endoscope:
         np.subtract(np.float32(1.0), light, out=light)
         picture = cv2.convertScaleAbs(cv2.sqrt(light, light), alpha=255.0)
         picture = cv2.LUT(picture, self.curve)
-        sigma = max(0.45, self.look.blur * 1e-3 * self.width)
-        picture = cv2.GaussianBlur(picture, (0, 0), sigma)
+        picture = cv2.GaussianBlur(picture, (0, 0), max(0.45, self.look.blur * 1e-3 * self.width))
         if self.look.noise > 0.0:
             y, x = self.rng.integers(0, 32, 2)
             picture = cv2.add(picture, self.grain[y : y + self.height, x : x + self.width], dtype=cv2.CV_8U)
@@ -197,14 +195,11 @@ def _dressed(look: Look, rng: np.random.Generator, kind: str, scale: float) -> T
     shaft = METAL if rng.random() < look.steel else DARK
     if look.painted > 0.0 and rng.random() < look.painted:
         shaft = PALE if rng.random() < 0.7 else ACCENT
-    tip = DARK if rng.random() < look.coat else METAL
-    return model.dressed(shaft=shaft, tip=tip)
+    return model.dressed(shaft=shaft, tip=DARK if rng.random() < look.coat else METAL)
 
 
 @dataclass(frozen=True)
 class SceneFrame:
-    """One frame with its labels."""
-
     image: Array  # uint8 RGB (H, W, 3)
     parts: Array  # uint8 (H, W): 0 background, 1 shaft, 2 wrist, 3 clasper
     instances: Array  # uint8 (H, W): 0, or 1 + index into `tools`
@@ -242,12 +237,11 @@ def render_video(
         height, width: At least 64 pixels each.
         rate: Frames per second (2 in EndoVis; more for smooth motion).
         things: Objects on the tissue, from `anatomy.THINGS`; they change image and depth, but no instruments' labels.
-        operation: Name from `operations.OPERATIONS`; empty: the look's operation.
+        operation: Name from `operations.OPERATIONS`; empty: the look's operation. It may have its own objects.
         grade: Severity of the operation's disease; 0 without grades.
 
     Raises:
-        ValueError: A look, object, operation or grade is unknown, an operation with its own objects gets `things`,
-            the seed is negative, or a size is too small.
+        ValueError: An argument is unknown or out of range, or an operation with its own objects gets `things`.
     """
     chosen = look_named(look)
     if seed < 0 or frames < 1 or rate <= 0:
@@ -276,8 +270,7 @@ def render_video(
             image, depth, visible, below, buffers = camera.shoot(moment)
             frame = _label(image, depth, visible, buffers, moment)
             if performed:
-                triplets = _triplets(performed, below, buffers, moment)
-                frame = replace(frame, triplets=triplets, grade=grade, gesture=0)
+                frame = replace(frame, triplets=_triplets(performed, below, buffers, moment), grade=grade, gesture=0)
             yield frame
 
     return shoot()
@@ -315,13 +308,8 @@ def _label(image: Array, depth: Array, things: Array, buffers: Buffers, moment: 
     poses = [moment.poses[i] for i in visible]
     target = "needle" if moment.phase == 3 else "tissue"
     return SceneFrame(
-        image=image,
-        parts=buffers.parts,
-        instances=renumber[buffers.instances],
-        depth=depth.astype(np.float32, copy=False),
-        phase=moment.phase,
+        image=image, parts=buffers.parts, instances=renumber[buffers.instances], things=things,
+        depth=depth.astype(np.float32, copy=False), phase=moment.phase, gesture=moment.gesture,
         tools=tuple(pose.name for pose in poses),
         actions=tuple((pose.name, pose.verb, "none" if pose.verb == "idle" else target) for pose in poses),
-        gesture=moment.gesture,
-        things=things,
-    )
+    )  # fmt: skip

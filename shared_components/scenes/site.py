@@ -20,16 +20,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from shared_components.common.drawing import pictures
 from shared_components.common.drawing.palette import DEPTH, class_entries
-from shared_components.common.drawing.pictures import (
-    captioned,
-    coloured,
-    legend,
-    overlay,
-    scale_bar,
-    side_by_side,
-    write,
-)
 from shared_components.common.progress import report_progress
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.readers import find_reader, reader_names
@@ -50,8 +42,6 @@ DEPTH_RANGE = (25.0, 100.0)
 
 @dataclass(frozen=True)
 class SitePlan:
-    """One site to render."""
-
     folder: Path
     look: str
     seed: int
@@ -71,11 +61,8 @@ def plan_sites(
     """Plan `site-1`, `site-2`, ... below `out`, cycling through looks, tasks and layouts.
 
     Without tasks, a site gets its layout's task, or segmentation. A layout `auto` cycles through the layouts of the
-    site's task, without the layouts that are used only by name.
-
-    Raises:
-        ValueError: A look, task or layout is unknown, a layout does not fit its task, there is no site, or the seed is
-            negative.
+    site's task, without the layouts that are used only by name. ValueError if a look, task or layout is unknown, a
+    layout does not fit its task, there is no site, or the seed is negative.
     """
     if sites < 1 or seed < 0:
         raise ValueError(f"{sites} sites must be at least 1 and seed {seed} not negative")
@@ -99,11 +86,7 @@ def task_of(layout: str) -> str:
 
 
 def layouts_for(task: str) -> list[str]:
-    """List the layouts for a task.
-
-    Raises:
-        ValueError: The task is unknown.
-    """
+    """List the layouts for a task; ValueError if it is unknown."""
     if task not in TARGETS:
         raise ValueError(f"task {task!r} is unknown; sites are rendered for {', '.join(TARGETS)}")
     return [name for name, style in LAYOUTS.items() if set(TARGETS[task]) <= set(style.targets)]
@@ -118,8 +101,6 @@ def _check_layout(layout: str, task: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All settings of a rendered site."""
-
     look: str
     seed: int
     layout: str = "endovis2017"  # one of `layouts_for(task)`
@@ -161,33 +142,24 @@ def video_grade(seed: int, number: int, grades: int) -> int:
 
 
 def write_site(out: Path, **options: Any) -> Path:
-    """Render a site into `out` and return the path of its site.yaml.
+    """Render a site by the fields of a `Recipe` into the folder `out`, and return the path of its site.yaml.
 
-    The site is written beside `out` and then renamed, so `out` is complete or absent. An earlier rendering is replaced.
-
-    Args:
-        out: Folder of the site.
-        options: Fields of a `Recipe`.
-
-    Raises:
-        ValueError: A look, layout, task or split is unknown, the layout cannot have the clips, or the site has no
-            frames.
-        FileExistsError: `out` exists and is not an earlier rendering.
+    The site is written beside `out` and then renamed, so `out` is complete or absent. An earlier rendering is replaced;
+    FileExistsError if `out` is something else. ValueError if a look, layout, task or split is unknown, the layout
+    cannot have the clips, or the site has no frames.
     """
     out, recipe = Path(out), Recipe(**options)
     _check(recipe)
     if not (out.is_dir() and ((out / RENDERED).is_file() or not any(out.iterdir()))) and os.path.lexists(out):
-        raise FileExistsError(
-            f"{out} exists and was not rendered by surgfl (it has no {RENDERED}); move it away or choose another folder"
-        )
+        what = f"{out} exists and was not rendered by surgfl (it has no {RENDERED})"
+        raise FileExistsError(f"{what}; move it away or choose another folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.parent / f".{out.name}.part-{os.getpid()}"
     shutil.rmtree(part, ignore_errors=True)
     try:
         names = _write_videos(part, recipe)
         _write_site_file(part, recipe, names)
-        facts = asdict(recipe) | {"videos": names}
-        (part / RENDERED).write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
+        (part / RENDERED).write_text(json.dumps(asdict(recipe) | {"videos": names}, indent=2) + "\n", "utf-8")
         old = out.parent / f".{out.name}.old-{os.getpid()}"
         if out.exists():
             out.rename(old)
@@ -201,8 +173,7 @@ def write_site(out: Path, **options: Any) -> Path:
 def remove_sites(out: Path, *, keep: Collection[str]) -> tuple[list[Path], list[Path]]:
     """Remove the sites `site-N` of an earlier rendering in `out`, except the names in `keep`.
 
-    Returns:
-        The removed folders, and foreign folders (without `render.json`), which stay.
+    Return the removed folders, and foreign folders (without `render.json`), which stay.
     """
     others = [path for path in sorted(out.iterdir()) if re.fullmatch(r"site-\d+", path.name)]
     others = [path for path in others if path.name not in keep and path.is_dir()]
@@ -276,9 +247,9 @@ Row = tuple[str, str, Sequence[SceneFrame]]
 def tile(frame: SceneFrame, task: str, layout: str = "endovis2017") -> Array:
     """Draw a frame's labels for a contact sheet, by the site's task."""
     if task == "segmentation":
-        return overlay(frame.image, LAYOUTS[layout].ids(frame))
+        return pictures.overlay(frame.image, LAYOUTS[layout].ids(frame))
     if task == "depth":
-        return coloured(frame.depth, frame.depth > 0, DEPTH_RANGE, DEPTH)
+        return pictures.coloured(frame.depth, frame.depth > 0, DEPTH_RANGE, DEPTH)
     drawn = np.full_like(frame.image, 255)
     lines = {
         "triplets": lambda: [NAMES[number].replace("/", " ").replace("_", " ") for number in frame.triplets],
@@ -286,7 +257,7 @@ def tile(frame: SceneFrame, task: str, layout: str = "endovis2017") -> Array:
         "classification": lambda: [OPERATIONS[LAYOUTS[layout].operation].grades[frame.grade]],
     }.get(task, list)
     for number, text in enumerate(lines()):
-        write(drawn, text, 4, above=drawn.shape[0] - 16 * (number + 1), large=min(0.7, drawn.shape[1] / 320))
+        pictures.write(drawn, text, 4, above=drawn.shape[0] - 16 * (number + 1), large=min(0.7, drawn.shape[1] / 320))
     return drawn
 
 
@@ -295,15 +266,15 @@ def write_contact_sheet(path: Path, sites: Mapping[str, Row]) -> None:
 
     `sites` maps a row's title to task, layout and frames. All frames have one size, and all sites as many frames.
     """
-    rows = [
-        captioned(side_by_side([picture for f in frames for picture in (f.image, tile(f, task, layout))]), title)
-        for title, (task, layout, frames) in sites.items()
-    ]
+    rows = []
+    for title, (task, layout, frames) in sites.items():
+        shown = [picture for frame in frames for picture in (frame.image, tile(frame, task, layout))]
+        rows.append(pictures.captioned(pictures.side_by_side(shown), title))
     width, tasks = rows[0].shape[1], {task for task, _, _ in sites.values()}
-    labelled = [layout for task, layout, _ in sites.values() if task == "segmentation"]
-    rows += [legend(class_entries(classes), width=width) for classes in dict.fromkeys(map(_classes_of, labelled))]
+    classes = dict.fromkeys(_classes_of(layout) for task, layout, _ in sites.values() if task == "segmentation")
+    rows += [pictures.legend(class_entries(names), width=width) for names in classes]
     if "depth" in tasks:
-        rows.append(scale_bar(DEPTH_RANGE, DEPTH, width))
+        rows.append(pictures.scale_bar(DEPTH_RANGE, DEPTH, width))
     write_image(Path(path), np.vstack(rows))
 
 

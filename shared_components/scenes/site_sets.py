@@ -60,12 +60,9 @@ SETS: dict[str, Callable[[int], tuple[SetSite, ...]]] = {"endo700k": _endo700k, 
 
 
 def site_set(name: str, *, frames: int = 16) -> tuple[SetSite, ...]:
-    """Return the sites of a set, a key of `SETS`.
+    """Return the sites of a set, a key of `SETS`; ValueError if the set is unknown or has no frames.
 
     `frames` are the frames of the smallest site of `endo700k`, at least a batch, or of every video of `fedsurg`.
-
-    Raises:
-        ValueError: The set is unknown, or has no frames.
     """
     if name not in SETS:
         raise ValueError(f"set of sites {name!r} is unknown; known sets: {', '.join(SETS)}")
@@ -77,8 +74,7 @@ def site_set(name: str, *, frames: int = 16) -> tuple[SetSite, ...]:
 def write_set_site(folder: Path, name: str, place: int, *, frames: int, seed: int, height: int, width: int) -> Path:
     """Render the site at `place` of a set into `folder/<its name>`, unless it exists; return its site.yaml.
 
-    Raises:
-        ValueError: The set or the place is unknown.
+    ValueError if the set or the place is unknown.
     """
     sites = site_set(name, frames=frames)
     if not 0 <= place < len(sites):

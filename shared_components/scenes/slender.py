@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.carving import ACCENT, CLEAR, DARK, METAL, PALE, Carver, Plate, Point
 from shared_components.scenes.instruments import Tool
@@ -29,7 +30,7 @@ def slender_tool(kind: str, scale: float, model: int) -> Tool:
     return _BUILD[kind](scale, stream(_SEED, KINDS.index(kind), model))
 
 
-def _handle(scale: float, rng: np.random.Generator, radius: float, taper: float) -> Plate:
+def _handle(scale: float, rng: Generator, radius: float, taper: float) -> Plate:
     """Build a tube that narrows to `taper` of its radius over the last 12 mm."""
     material = (METAL, METAL, DARK, PALE, ACCENT)[int(rng.integers(5))]
     carver = Carver(-130.0, 1.0, radius + 0.1, scale)
@@ -41,11 +42,11 @@ def _handle(scale: float, rng: np.random.Generator, radius: float, taper: float)
     return carver.plate(0.05, rng)
 
 
-def _tip(scale: float, rng: np.random.Generator, length: float, half: float) -> Carver:
+def _tip(scale: float, rng: Generator, length: float, half: float) -> Carver:
     return Carver(-1.5, length + 1.0, half + 1.1, scale)
 
 
-def _keratome(scale: float, rng: np.random.Generator) -> Tool:
+def _keratome(scale: float, rng: Generator) -> Tool:
     length, half, neck = rng.uniform(6.0, 11.0), rng.uniform(0.9, 3.2), rng.uniform(0.5, 0.9)
     carver = _tip(scale, rng, length + 3.0, half)
     wide = rng.uniform(0.3, 0.7) * length  # length of the widest part
@@ -55,13 +56,12 @@ def _keratome(scale: float, rng: np.random.Generator) -> Tool:
     return _single_tip(carver, rng, _handle(scale, rng, rng.uniform(1.2, 2.4), 0.45), 0.03)
 
 
-def _eye_forceps(scale: float, rng: np.random.Generator) -> Tool:
+def _eye_forceps(scale: float, rng: Generator) -> Tool:
     length, half = rng.uniform(10.0, 18.0), rng.uniform(0.35, 0.7)
     carver = _tip(scale, rng, length, 2.0)
     hook = rng.uniform(0.0, 1.2)
     below = [(-1.0, 0.0), (length - 1.5, 0.0), (length, -hook)]
-    above = [(length, half - hook), (length - 1.5, 1.2 * half), (-1.0, 2 * half)]
-    carver.body([*below, *above], thick=0.8, round_=0.6)
+    carver.body([*below, (length, half - hook), (length - 1.5, 1.2 * half), (-1.0, 2 * half)], thick=0.8, round_=0.6)
     plate, joint = carver.plate(0.05, rng), rng.uniform(2.0, 4.0)
     neck = _tip(scale, rng, joint, 1.2)
     neck.tube(rng.uniform(0.8, 1.1), 1.0, end=joint, material=METAL)
@@ -75,12 +75,12 @@ def _cut_end(carver: Carver, length: float, bevel: float, radius: float) -> None
     carver.body(outline, thick=radius, round_=radius)
 
 
-def _single_tip(carver: Carver, rng: np.random.Generator, shaft: Plate, grain: float = 0.05) -> Tool:
+def _single_tip(carver: Carver, rng: Generator, shaft: Plate, grain: float = 0.05) -> Tool:
     """Attach one tip to the shaft, without a wrist."""
     return Tool(shaft, None, (carver.plate(grain, rng),), 0.0, solid=True)
 
 
-def _phaco_tip(scale: float, rng: np.random.Generator) -> Tool:
+def _phaco_tip(scale: float, rng: Generator) -> Tool:
     sleeve, length, radius = rng.uniform(6.0, 12.0), rng.uniform(3.0, 6.0), rng.uniform(0.9, 1.4)
     carver = _tip(scale, rng, length, radius)
     bevel = rng.uniform(0.3, 2.0)
@@ -96,7 +96,7 @@ def _phaco_tip(scale: float, rng: np.random.Generator) -> Tool:
     return Tool(shaft, cover.plate(0.03, rng), (carver.plate(0.05, rng),), sleeve, solid=True)
 
 
-def _eye_cannula(scale: float, rng: np.random.Generator) -> Tool:
+def _eye_cannula(scale: float, rng: Generator) -> Tool:
     length, bend, radius = rng.uniform(6.0, 13.0), rng.uniform(0.0, 4.0), rng.uniform(0.3, 0.7)
     carver = _tip(scale, rng, length, bend + 1.0)
     x = np.linspace(-1.0, length, 14)
@@ -105,14 +105,14 @@ def _eye_cannula(scale: float, rng: np.random.Generator) -> Tool:
     return _single_tip(carver, rng, _handle(scale, rng, radius * rng.uniform(1.2, 3.5), rng.uniform(0.4, 0.8)))
 
 
-def _chopper(scale: float, rng: np.random.Generator) -> Tool:
+def _chopper(scale: float, rng: Generator) -> Tool:
     length, reach, radius = rng.uniform(7.0, 14.0), rng.uniform(0.8, 2.2), rng.uniform(0.3, 0.5)
     carver = _tip(scale, rng, length, reach + 0.5)
     carver.wire([(-1.0, 0.0), (length - 0.6, 0.0), (length, 0.3), (length, reach)], radius)
     return _single_tip(carver, rng, _handle(scale, rng, rng.uniform(0.8, 1.9), 0.5))
 
 
-def _sheath(scale: float, rng: np.random.Generator, radius: float) -> Plate:
+def _sheath(scale: float, rng: Generator, radius: float) -> Plate:
     """Build a plastic tube or a coil of steel wire, sometimes with marks."""
     carver = Carver(-130.0, 1.0, radius, scale)
     material = (PALE, PALE, ACCENT, METAL, DARK, CLEAR)[int(rng.integers(6))]
@@ -127,7 +127,7 @@ def _sheath(scale: float, rng: np.random.Generator, radius: float) -> Plate:
     return carver.plate(0.04, rng)
 
 
-def _snare(scale: float, rng: np.random.Generator) -> Tool:
+def _snare(scale: float, rng: Generator) -> Tool:
     length, half, wire = rng.uniform(11.0, 26.0), rng.uniform(2.5, 8.0), rng.uniform(0.22, 0.42)
     carver = _tip(scale, rng, length, half + 0.5)
     turn = np.linspace(0.0, 2 * np.pi, 40)
@@ -138,7 +138,7 @@ def _snare(scale: float, rng: np.random.Generator) -> Tool:
     return _single_tip(carver, rng, _sheath(scale, rng, rng.uniform(1.0, 1.7)), 0.04)
 
 
-def _biopsy_forceps(scale: float, rng: np.random.Generator) -> Tool:
+def _biopsy_forceps(scale: float, rng: Generator) -> Tool:
     length, half, radius = rng.uniform(3.0, 5.5), rng.uniform(1.0, 1.6), rng.uniform(0.9, 1.4)
     carver = _tip(scale, rng, length, half)
     turn = np.linspace(0.0, np.pi, 14)
@@ -153,7 +153,7 @@ def _biopsy_forceps(scale: float, rng: np.random.Generator) -> Tool:
     return Tool(_sheath(scale, rng, radius), neck.plate(0.08, rng), (plate, plate.mirrored()), joint, solid=True)
 
 
-def _balloon(scale: float, rng: np.random.Generator) -> Tool:
+def _balloon(scale: float, rng: Generator) -> Tool:
     length, half = rng.uniform(12.0, 26.0), rng.uniform(2.8, 6.5)
     carver = _tip(scale, rng, length + 3.0, half)
     material = CLEAR if rng.random() < 0.75 else (PALE, ACCENT)[int(rng.integers(2))]
@@ -166,14 +166,14 @@ def _balloon(scale: float, rng: np.random.Generator) -> Tool:
     return _single_tip(carver, rng, _sheath(scale, rng, rng.uniform(0.9, 1.5)), 0.02)
 
 
-def _injection_needle(scale: float, rng: np.random.Generator) -> Tool:
+def _injection_needle(scale: float, rng: Generator) -> Tool:
     length, radius = rng.uniform(3.0, 7.0), rng.uniform(0.25, 0.4)
     carver = _tip(scale, rng, length, 0.5)
     _cut_end(carver, length, 1.2, radius)
     return _single_tip(carver, rng, _sheath(scale, rng, rng.uniform(0.9, 1.5)), 0.04)
 
 
-_BUILD: dict[str, Callable[[float, np.random.Generator], Tool]] = {
+_BUILD: dict[str, Callable[[float, Generator], Tool]] = {
     "Keratome": _keratome, "Eye_Forceps": _eye_forceps, "Phaco_Tip": _phaco_tip, "Eye_Cannula": _eye_cannula,
     "Chopper": _chopper, "Snare": _snare, "Biopsy_Forceps": _biopsy_forceps, "Balloon": _balloon,
     "Injection_Needle": _injection_needle,

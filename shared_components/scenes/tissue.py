@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.look import Look, Texture
 from shared_components.scenes.noise import fractal, linear, smooth, step
@@ -22,7 +23,7 @@ class Canvas:
     the fine texture of all tissue.
     """
 
-    def __init__(self, rng: np.random.Generator, height: int, width: int, *, detail: bool) -> None:
+    def __init__(self, rng: Generator, height: int, width: int, *, detail: bool) -> None:
         self.shape = (height, width)
         self.x = np.tile(np.arange(width, dtype=np.float32) / np.float32(width), (height, 1))
         self.y = np.tile(np.arange(height, dtype=np.float32)[:, None] / np.float32(width), (1, width))
@@ -43,7 +44,7 @@ class Canvas:
         change *= share
         self.albedo += change
 
-    def fractal(self, rng: np.random.Generator, cells: float, *, octaves: int = 3) -> Array:
+    def fractal(self, rng: Generator, cells: float, *, octaves: int = 3) -> Array:
         """Return a random field (H, W); see `noise.fractal`."""
         return fractal(rng, *self.shape, cells, octaves=octaves)
 
@@ -51,7 +52,7 @@ class Canvas:
         """Multiply the albedo by `gain` (H, W)."""
         self.albedo *= cv2.merge([gain.astype(np.float32, copy=False)] * 3)
 
-    def turned(self, rng: np.random.Generator) -> tuple[Array, Array]:
+    def turned(self, rng: Generator) -> tuple[Array, Array]:
         """Return coordinates (H, W) along and across a random direction, from a random centre."""
         H, W = self.shape
         x, y = self.x - rng.uniform(0.0, 1.0), self.y - rng.uniform(0.0, H / W)
@@ -70,20 +71,14 @@ def rod_profile(canvas: Canvas, points: Array, width: float) -> tuple[Array, Arr
     return step(inside, 0.0, 2.0 / thickness), np.sqrt(np.clip(1.0 - (1.0 - inside.clip(0, 1)) ** 2, 0.0, 1.0))
 
 
-def lay_background(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture) -> None:
+def lay_background(canvas: Canvas, rng: Generator, colour: Array, kind: Texture) -> None:
     """Cover the whole canvas with a tissue of `colour` (3,)."""
     canvas.albedo *= colour
     _pattern(canvas, rng, kind, np.ones(canvas.shape, np.float32), colour)
 
 
 def lay_organ(
-    canvas: Canvas,
-    rng: np.random.Generator,
-    colour: Array,
-    kind: Texture,
-    radius: Array | None = None,
-    *,
-    rough: float = 0.16,
+    canvas: Canvas, rng: Generator, colour: Array, kind: Texture, radius: Array | None = None, *, rough: float = 0.16
 ) -> Array:
     """Lay a dome of `colour` (3,) with an outline of noise `rough`, and return its cover (H, W).
 
@@ -96,14 +91,13 @@ def lay_organ(
     if canvas.detail:
         inside += rough * canvas.fractal(rng, 6)
     cover = step(inside, 0.0, 0.03)
-    dome = np.sqrt(np.clip(inside, 0.0, 1.0))
-    canvas.height += cover * (2.0 + rng.uniform(6.0, 12.0) * dome - 0.6 * canvas.height)
+    canvas.height += cover * (2.0 + rng.uniform(6.0, 12.0) * np.sqrt(np.clip(inside, 0.0, 1.0)) - 0.6 * canvas.height)
     canvas.blend(colour * np.float32(rng.uniform(0.75, 1.15)), cover)
     _pattern(canvas, rng, kind, cover, colour)
     return cover
 
 
-def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Array, colour: Array) -> None:
+def _pattern(canvas: Canvas, rng: Generator, kind: Texture, cover: Array, colour: Array) -> None:
     """Add the texture of a tissue to the pixels that `cover` (H, W) covers."""
     if not canvas.detail:
         return
@@ -123,15 +117,13 @@ def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Arr
         bump = bump + 0.7 * fibre
         gain = gain * (1.0 + 0.16 * fibre)
     elif kind == "membrane":
-        veil = step(canvas.fractal(rng, 4), 0.1, 1.6)
-        canvas.blend(np.sqrt(colour) * np.float32(0.8), 0.45 * veil * cover)
-        ridge = 1.0 - np.abs(canvas.fractal(rng, 5, octaves=2))
-        bump = bump + 1.5 * np.clip(ridge, -0.5, 1.0)
+        canvas.blend(np.sqrt(colour) * np.float32(0.8), 0.45 * step(canvas.fractal(rng, 4), 0.1, 1.6) * cover)
+        bump = bump + 1.5 * np.clip(1.0 - np.abs(canvas.fractal(rng, 5, octaves=2)), -0.5, 1.0)
     canvas.scale(1.0 + cover * (np.clip(gain, 0.3, 1.7) - 1.0))
     canvas.height += cover * bump
 
 
-def _lobules(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
+def _lobules(canvas: Canvas, rng: Generator) -> tuple[Array, Array]:
     """Return rounded cells (H, W) in [0, 1] and a brightness per cell (H, W)."""
     H, W = canvas.shape
     seeds = np.full((H, W), 255, np.uint8)
@@ -148,19 +140,15 @@ def _lobules(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
     return both[..., 0], both[..., 1]
 
 
-def _fibres(canvas: Canvas, rng: np.random.Generator) -> Array:
+def _fibres(canvas: Canvas, rng: Generator) -> Array:
     """Return streaks (H, W) of about unit variance along a random, slightly bent direction."""
     strip = cv2.resize(rng.standard_normal((48, 6), dtype=np.float32), (256, 256))
     along, across = canvas.turned(rng)
-    bend = 14.0 * smooth(rng, *canvas.shape, 3)
-    along, across = along * 256 + 128, across * 256 + 128 + bend
+    along, across = along * 256 + 128, across * 256 + 128 + 14.0 * smooth(rng, *canvas.shape, 3)
     return cv2.remap(strip, along, across, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
 
 
-_THREADS = ((120, 90, 190), (220, 220, 215), (40, 60, 150))
-
-
-def draw_vessels(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
+def draw_vessels(canvas: Canvas, look: Look, rng: Generator) -> None:
     """Draw branching vessels that shine through and slightly raise the surface."""
     H, W = canvas.shape
     mask = np.zeros((H, W), np.uint8)
@@ -172,9 +160,7 @@ def draw_vessels(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
     canvas.height += 0.35 * cover
 
 
-def _grow(
-    mask: Array, rng: np.random.Generator, start: Array, angle: float, *, wide: float, stride: float, forks: int
-) -> None:
+def _grow(mask: Array, rng: Generator, start: Array, angle: float, *, wide: float, stride: float, forks: int) -> None:
     """Draw a wandering vessel into `mask`, thin at its ends, with side branches."""
     count = int(rng.integers(10, 26))
     angles = angle + np.cumsum(rng.normal(0, 0.17, count))
@@ -191,7 +177,7 @@ def _grow(
         _grow(mask, rng, points[i], angles[i] + turn, wide=wide * 0.55, stride=stride * 0.7, forks=forks - 2)
 
 
-def spill_blood(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
+def spill_blood(canvas: Canvas, look: Look, rng: Generator) -> None:
     """Pool blood in the hollows: dark and smooth."""
     if look.blood <= 0.0:
         return
@@ -202,39 +188,9 @@ def spill_blood(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
     canvas.height += cover * (cv2.blur(canvas.height, (canvas.shape[1] // 30,) * 2) - canvas.height)
 
 
-def _lay_gauze(canvas: Canvas, rng: np.random.Generator) -> None:
-    """Lay a woven swab without highlights, partly soaked, as bright and as grey as an instrument."""
-    along, across = canvas.turned(rng)
-    bend = 0.02 * canvas.fractal(rng, 5)
-    along, across = along + bend, across - bend
-    inside = np.minimum(rng.uniform(0.12, 0.24) - np.abs(along), rng.uniform(0.04, 0.1) - np.abs(across))
-    cover = step(inside, 0.0, 0.008)
-    weave = 0.84 + 0.1 * np.sin(along * 420) * np.sin(across * 420) + 0.06 * canvas.fractal(rng, 20)
-    soak = 0.8 * step(canvas.fractal(rng, 5), 0.2, 1.2)
-    dry, wet = linear((206, 204, 200)), linear((190, 60, 56)) - 1.0
-    canvas.blend(dry * weave[..., None] * (1.0 + wet * soak[..., None]), cover)
-    canvas.height += cover * (2.0 + 0.6 * canvas.fractal(rng, 10))
-    canvas.dull = np.maximum(canvas.dull, cover)
-
-
-def _draw_thread(canvas: Canvas, rng: np.random.Generator) -> Array:
-    """Lay a suture thread in a smooth curve; return its cover (H, W)."""
-    H, W = canvas.shape
-    time = np.linspace(0, 1, 40)
-    ends = rng.uniform((0.1, 0.1), (0.9, 0.9), (4, 2))
-    weights = np.stack([(1 - time) ** 3, 3 * time * (1 - time) ** 2, 3 * time**2 * (1 - time), time**3], 1)
-    points = np.round(weights @ ends * (W, H) * 16).astype(np.int32)
-    mask = np.zeros((H, W), np.uint8)
-    cv2.polylines(mask, [points], False, 255, max(1, round(W * 0.0035)), cv2.LINE_AA, 4)
-    cover = mask.astype(np.float32) / 255.0
-    canvas.blend(linear(_THREADS[int(rng.integers(len(_THREADS)))]), cover)
-    canvas.height += 0.8 * cover
-    return cover
-
-
 Lay = Callable[[Canvas, Array], Array]
 """Function that lays objects: (canvas, cover of a thread) -> uint8 (H, W): 0, or the number of an object."""
-Ground = Callable[[Canvas, Look, np.random.Generator], Array]
+Ground = Callable[[Canvas, Look, Generator], Array]
 """Function that covers a canvas: (canvas, look, random stream) -> cover of a thread (H, W)."""
 
 CANVAS = 1.3  # canvas size in frames: room for camera motion
@@ -243,46 +199,13 @@ NEAREST, FARTHEST = 64.0, 110.0  # range of tissue depth in mm; instruments are 
 
 @dataclass(frozen=True)
 class Tissue:
-    """A painted canvas."""
-
     lit: Array  # float32 (H, W, 3): linear light reflected under a headlight of brightness 1
     relief: Array  # float32 (H, W, 3): slopes in x and y (far off without glints), depth in mm
     things: Array | None = None  # uint8 (H, W) from `lay`; None without it
 
 
-def lay_organs(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
-    """Cover a canvas with a look's organs, bands, vessels, blood, gauze and thread; see `Ground`."""
-    (colour, kind), *organs = look.organs
-    lay_background(canvas, rng, linear(colour), kind)
-    for colour, kind in organs:
-        for _ in range(int(rng.integers(1, 3))):
-            lay_organ(canvas, rng, linear(colour), kind)
-    for _ in range(look.bands):
-        _lay_band(canvas, look, rng)
-    draw_vessels(canvas, look, rng)
-    spill_blood(canvas, look, rng)
-    if rng.random() < look.gauze:
-        _lay_gauze(canvas, rng)
-    return _draw_thread(canvas, rng) if rng.random() < look.thread else np.zeros(canvas.shape, np.float32)
-
-
-def _lay_band(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
-    """Lay a smooth, long and rounded organ, such as a loop of bowel or a ligament."""
-    along, across = canvas.turned(rng)
-    bend = np.float32(rng.uniform(0.0, 0.09)) * smooth(rng, *canvas.shape, 2.5)
-    across = (across + bend) / np.float32(rng.uniform(0.02, 0.11))
-    radius = cv2.magnitude(along / np.float32(rng.uniform(0.4, 1.5)), across)
-    colour, kind = look.organs[int(rng.integers(len(look.organs)))]
-    lay_organ(canvas, rng, linear(colour), kind if rng.random() < 0.3 else "plain", radius, rough=0.04)
-
-
 def paint(
-    look: Look,
-    rng: np.random.Generator,
-    detail: np.random.Generator,
-    size: tuple[int, int],
-    lay: Lay | None,
-    ground: Ground,
+    look: Look, rng: Generator, detail: Generator, size: tuple[int, int], lay: Lay | None, ground: Ground
 ) -> Tissue:
     """Paint a video's tissue for frames of `size` (height, width): ground, then objects by `lay`.
 
@@ -294,7 +217,7 @@ def paint(
     return replace(_light(canvas, look, rng, detail), things=things)
 
 
-def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.random.Generator) -> Tissue:
+def _light(canvas: Canvas, look: Look, rng: Generator, detail: Generator) -> Tissue:
     """Shade the canvas under a headlight; hollows between organs are darker."""
     H, W = canvas.shape
     tilt = rng.uniform(-8, 8, 2)
@@ -307,7 +230,8 @@ def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.rand
     hollow = cv2.GaussianBlur(smoothed, (0, 0), W * 0.035) - smoothed
     shade = (0.22 + 0.78 * facing) * np.clip(1.0 - 0.11 * hollow, 0.35, 1.3)
     if canvas.detail:
-        slope_x, slope_y = _wet(canvas, rng)
+        film = canvas.height + 0.1 * canvas.fractal(rng, 60, octaves=2)  # round ripples: highlights without corners
+        slope_x, slope_y = _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
         canvas.scale(_finest(canvas, look, detail))
     canvas.scale(shade)
     if look.cavity > 0.0:
@@ -315,13 +239,7 @@ def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.rand
     return Tissue(np.clip(canvas.albedo, 0.0, 1.3), cv2.merge([slope_x + 8.0 * canvas.dull, slope_y, depth]))
 
 
-def _wet(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the slopes of the film of liquid; its round ripples give highlights without corners."""
-    W, film = canvas.shape[1], canvas.height + 0.1 * canvas.fractal(rng, 60, octaves=2)
-    return _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
-
-
-def _finest(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
+def _finest(canvas: Canvas, look: Look, rng: Generator) -> Array:
     """Return the gain (H, W) of the finest texture: pores, and dark, thin, winding capillaries."""
     H, W = canvas.shape
     pores = canvas.fractal(rng, 90, octaves=3)

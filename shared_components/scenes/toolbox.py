@@ -1,11 +1,10 @@
 """All kinds of instruments, and the techniques of operations: tools, arms and camera."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from shared_components.common.plain_yaml import read_own_yaml
+from shared_components.common.plain_yaml import beside, read_own_yaml
 from shared_components.scenes import instruments, laparoscopic, slender, wristed
 from shared_components.scenes.instruments import Tool
 
@@ -51,25 +50,17 @@ class Technique:
     station: Station = Station()  # positions of arms that roam
 
 
-def _read_techniques() -> dict[str, Technique]:
-    text = Path(__file__).with_name("techniques.yaml").read_text("utf-8")
-    return msgspec.convert(read_own_yaml(text), dict[str, Technique])
-
-
-TECHNIQUES = _read_techniques()
+TECHNIQUES = msgspec.convert(read_own_yaml(beside(__file__, "techniques.yaml")), dict[str, Technique])
 """Techniques by name, from `techniques.yaml`."""
 _WIDEST = {kind: shape[3] for kind, shape in instruments.SHAPES.items()} | laparoscopic.WIDEST | slender.WIDEST
 _FLEX = dict.fromkeys(instruments.KINDS, 1.0) | laparoscopic.FLEX
 
 
 def tool(kind: str, scale: float, model: int = 0, *, real: bool = False) -> Tool:
-    """Build the plates of an instrument.
+    """Build the plates of an instrument, a key of `VERBS`, at `scale` pixels per mm.
 
-    Args:
-        kind: Kind of instrument, a key of `VERBS`.
-        scale: Pixels per mm.
-        model: Any number; models of straight and thin kinds differ in shape, models of robotic kinds in wear.
-        real: Whether instruments have real proportions; then models of all kinds differ in shape.
+    `model` is any number; models of straight and thin kinds differ in shape, models of robotic kinds in wear. With
+    `real` proportions, models of all kinds differ in shape.
     """
     if kind in slender.KINDS:
         return slender.slender_tool(kind, scale, model % slender.MODELS)

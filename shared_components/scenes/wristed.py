@@ -8,6 +8,7 @@ outlines differ by model.
 from functools import lru_cache
 
 import numpy as np
+from numpy.random import Generator
 
 from shared_components.scenes.carving import ACCENT, DARK, METAL, PALE, Carver, Plate, Point
 from shared_components.scenes.instruments import EAR, KINDS, RADIUS, SHAPES, Tool
@@ -36,7 +37,7 @@ def wristed_tool(kind: str, scale: float, model: int) -> Tool:
     return Tool(shaft, wrist, (plate, plate.mirrored()), length, ear=ear, solid=True)
 
 
-def _shaft(scale: float, rng: np.random.Generator, metal: float, material: int) -> Plate:
+def _shaft(scale: float, rng: Generator, metal: float, material: int) -> Plate:
     """Build a tube of brushed carbon with a metal sleeve that ends before the wrist's axis."""
     sleeve, end = rng.uniform(6.0, 13.0), rng.uniform(-3.2, -2.0)
     carver = Carver(-75.0, 1.0, RADIUS, scale)
@@ -53,7 +54,7 @@ def _shaft(scale: float, rng: np.random.Generator, metal: float, material: int) 
     return carver.plate(0.09, rng)
 
 
-def _ear(scale: float, rng: np.random.Generator, metal: float, material: int) -> Plate:
+def _ear(scale: float, rng: Generator, metal: float, material: int) -> Plate:
     """Build one of the clevis' two ears: a tongue with the pin of the wrist's axis."""
     half, tip = rng.uniform(0.85, 1.0) * EAR, rng.uniform(2.4, 3.8)
     turn = np.linspace(-np.pi / 2, np.pi / 2, 14)
@@ -67,7 +68,7 @@ def _ear(scale: float, rng: np.random.Generator, metal: float, material: int) ->
     return carver.plate(0.14, rng)
 
 
-def _profile(rng: np.random.Generator, length: float) -> tuple[np.ndarray, np.ndarray]:
+def _profile(rng: Generator, length: float) -> tuple[np.ndarray, np.ndarray]:
     """Return positions along a wrist and its half widths: an egg, thickest at a third to a half of the length."""
     x = np.linspace(-3.0, length + 2.2, 24)
     share = (x + 3.0) / (length + 5.2)
@@ -76,7 +77,7 @@ def _profile(rng: np.random.Generator, length: float) -> tuple[np.ndarray, np.nd
     return x, rng.uniform(3.1, 3.8) * np.maximum(np.sin(np.pi * bent / 2), 0.0) ** blunt
 
 
-def _body(kind: str, scale: float, rng: np.random.Generator, length: float, metal: float) -> Plate:
+def _body(kind: str, scale: float, rng: Generator, length: float, metal: float) -> Plate:
     """Build a rounded body of bright metal, nearly as wide as the shaft: a closed shell or an open frame."""
     carver = Carver(-3.5, length + 3.0, 5.0, scale)
     x, half = _profile(rng, length)
@@ -105,7 +106,7 @@ def _drum(carver: Carver, centre: Point, radius: float, *, thick: float) -> None
     carver.pin(centre, 0.4 * radius, slot=False)
 
 
-def _emboss(carver: Carver, rng: np.random.Generator, length: float) -> None:
+def _emboss(carver: Carver, rng: Generator, length: float) -> None:
     """Add dimples, a ridge and sometimes a drum of cable to a closed shell."""
     for place in rng.uniform(0.25, 0.75, int(rng.integers(1, 4))):
         carver.ring((place * length, rng.uniform(-1.2, 1.2)), rng.uniform(0.35, 0.7), 0.2, deep=0.4, dark=0.6)
@@ -115,7 +116,7 @@ def _emboss(carver: Carver, rng: np.random.Generator, length: float) -> None:
         _drum(carver, (rng.uniform(0.6, 0.85) * length, -1.2 * side), rng.uniform(1.0, 1.6), thick=3.4)
 
 
-def _open(carver: Carver, rng: np.random.Generator, length: float) -> None:
+def _open(carver: Carver, rng: Generator, length: float) -> None:
     """Add slots for cables around one large drum."""
     middle = rng.uniform(0.35, 0.6) * length
     for side in (-1.0, 1.0):
@@ -130,13 +131,12 @@ def _open(carver: Carver, rng: np.random.Generator, length: float) -> None:
     carver.pin((length, 0.0), rng.uniform(1.1, 1.7), turn=rng.uniform(0, np.pi))
 
 
-def _sleeve(scale: float, rng: np.random.Generator, length: float) -> Plate:
+def _sleeve(scale: float, rng: Generator, length: float) -> Plate:
     """Build the insulating cover of the scissors' wrist: a soft cone."""
     carver = Carver(-3.5, length + 3.0, 5.0, scale)
     end = rng.uniform(1.4, 2.2)
     cone = [(-3.0, 3.3), (0.0, 3.9), (0.55 * length, 3.6), (length, 0.5 * (3.4 + end)), (length + 2.0, end)]
-    material = (ACCENT, PALE, DARK)[int(rng.integers(3))]
-    carver.turned(cone, material=material)
+    carver.turned(cone, material=(ACCENT, PALE, DARK)[int(rng.integers(3))])
     for x in np.arange(1.0, rng.uniform(2.0, 0.6 * length), 1.2):
         carver.groove((x, -3.8), (x, 3.8), 0.3, dark=0.7)
     return carver.plate(0.03, rng)

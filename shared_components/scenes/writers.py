@@ -17,6 +17,7 @@ from shared_components.common.drawing.pictures import encoded
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.files import depth_values
 from shared_components.data.readers.cholecseg8k import VALUES
+from shared_components.data.readers.endovis2018 import LABEL_COLOURS
 from shared_components.data.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERBS
 from shared_components.scenes import toolbox
 from shared_components.scenes.operations import PHASES
@@ -33,12 +34,6 @@ _ENDOVIS2017_IDS = np.array([0, 10, 20, 30], np.uint8)
 _SAR_RARP50_IDS = np.array([0, 3, 2, 1], np.uint8)
 _SISVSE_IDS = np.array([0, 8, 7, 6], np.uint8)  # body, wrist and head of Cadiere forceps, for any instrument
 _ENDOVIS2017_PARTS = {"Shaft": 10, "Wrist": 20, "Claspers": 30, "Other": 40}
-_ENDOVIS2018_CLASSES = (
-    ("background-tissue", (0, 0, 0)), ("instrument-shaft", (0, 255, 0)), ("instrument-clasper", (0, 255, 255)),
-    ("instrument-wrist", (125, 255, 12)), ("kidney-parenchyma", (255, 55, 0)), ("covered-kidney", (24, 55, 125)),
-    ("thread", (187, 155, 25)), ("clamps", (0, 255, 125)), ("suturing-needle", (255, 255, 125)),
-    ("suction-instrument", (123, 15, 175)), ("small-intestine", (124, 155, 5)), ("ultrasound-probe", (12, 255, 141)),
-)  # fmt: skip
 # in the order of the data set's list; its numbering of the kinds is not published
 _GRASP_INSTRUMENTS = (
     "Bipolar_Forceps", "Prograsp_Forceps", "Large_Needle_Driver", "Monopolar_Curved_Scissors", "Suction",
@@ -148,11 +143,11 @@ def scene_ids(frame: SceneFrame) -> Array:
 
 def write_endovis2018(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """Write seq_N/left_frames/frameNNN.png, seq_N/labels/frameNNN.png and labels.json with the labels' colours."""
-    colours = np.array([colour for _, colour in _ENDOVIS2018_CLASSES], np.uint8)
+    colours = np.array(list(LABEL_COLOURS.values()), np.uint8)
     images, labels = root / video / "left_frames", root / video / "labels"
     yield from _write_pairs(shots, "frame{:03d}.png", images, labels, lambda frame: colours[scene_ids(frame)])
     if labels.is_dir():
-        classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
+        classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(LABEL_COLOURS.items())]
         _write_text(root / "labels.json", [json.dumps(classes, indent=2), "\n"])
 
 
@@ -200,9 +195,8 @@ def write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     def limited() -> Iterator[Shot]:
         for shot in shots:
             if shot.number >= _AUTOLAPARO_FRAMES:
-                raise ValueError(
-                    f"a clip of autolaparo has at most {_AUTOLAPARO_FRAMES} frames; ask for fewer, or longer apart"
-                )
+                most = f"at most {_AUTOLAPARO_FRAMES} frames"
+                raise ValueError(f"a clip of autolaparo has {most}; ask for fewer, or longer apart")
             yield shot
 
     folders = (root / "AutoLaparo_Task3" / "imgs", root / "AutoLaparo_Task3" / "masks")
@@ -273,5 +267,4 @@ def write_appendix300(root: Path, video: str, shots: Iterable[Shot]) -> Written:
         yield shot.frame, stem
     if grade is not None:
         file = root / "grades.csv"
-        earlier = file.read_text("utf-8") if file.exists() else "video,grade\n"
-        _write_text(file, [earlier, f"{video},{grade}\n"])
+        _write_text(file, [file.read_text("utf-8") if file.exists() else "video,grade\n", f"{video},{grade}\n"])

@@ -144,7 +144,7 @@ def test_holes_and_a_frame_of_unknown_depth_are_used_and_another_unit_is_refused
         site = changed(name)
         assert check_site(site, DEPTH) == [] and len(readable_samples(site, "train", DEPTH)[0]) == 2
     for name, median in (("in metres", r"0\.0"), ("saturated", "256")):
-        sentence = f"has a median depth of {median}.* mm, and an endoscope's lies between 1"
+        sentence = f"has a median depth of {median}.* mm, not 1 to 255"
         with pytest.raises(SiteError, match=sentence):
             readable_samples(changed(name), "train", DEPTH)
 

@@ -132,7 +132,7 @@ def test_a_tiff_of_one_page_is_read(more, tmp_path):
 def test_labels_whose_white_is_0_are_refused_and_frames_are_inverted(dtype, tmp_path):
     path = placed(tmp_path, "a.tif", tiff((IDS.astype(dtype), {}), photometric=0))
     for read in (read_ids, lambda path: read_mask(path, coloured=False), lambda path: read_mask(path, coloured=True)):
-        with pytest.raises(DataError, match=r"MinIsWhite.*export the label again as PNG"):
+        with pytest.raises(DataError, match=r"MinIsWhite.*export it again as PNG"):
             read(path)
     if dtype == np.uint8:
         np.testing.assert_array_equal(read_rgb(path)[..., 0], 255 - IDS)

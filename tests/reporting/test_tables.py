@@ -145,5 +145,5 @@ def test_a_document_without_marks_is_refused_and_left_alone(tmp_path, capsys):
     path = tmp_path / "a.md"
     path.write_text("nothing")
     assert main(["methods", "--write", str(path)]) == 2
-    assert f"{path}: has no lines '{MARKS[0]}' and '{MARKS[1]}'; put them where the table" in capsys.readouterr().err
+    assert f"{path}: has no lines '{MARKS[0]}' and '{MARKS[1]}'; put them around the table" in capsys.readouterr().err
     assert path.read_text() == "nothing"

@@ -15,25 +15,12 @@ RGB = tuple[int, int, int]
 Entry = tuple[str, RGB]
 """Name and colour of a legend entry."""
 
-# The row is the class id. Row 0, the background, is never drawn.
-CLASSES = np.array(
-    [
-        (0, 0, 0),
-        (86, 180, 233),  # sky blue
-        (240, 228, 66),  # yellow
-        (135, 60, 255),  # violet
-        (0, 255, 210),  # mint
-        (210, 0, 135),  # magenta
-        (90, 105, 210),  # blue
-        (150, 225, 240),  # pale blue
-        (225, 135, 180),  # pink
-        (240, 60, 255),  # fuchsia
-        (0, 120, 150),  # petrol
-        (210, 255, 165),  # pale green
-        (180, 180, 120),  # khaki
-    ],
-    dtype=np.uint8,
-)
+# The row is the class id. Row 0, the background, is never drawn. The others are sky blue, yellow, violet, mint,
+# magenta, blue, pale blue, pink, fuchsia, petrol, pale green and khaki.
+CLASSES = np.array([
+    (0, 0, 0), (86, 180, 233), (240, 228, 66), (135, 60, 255), (0, 255, 210), (210, 0, 135), (90, 105, 210),
+    (150, 225, 240), (225, 135, 180), (240, 60, 255), (0, 120, 150), (210, 255, 165), (180, 180, 120),
+], np.uint8)  # fmt: skip
 MISSED, EXTRA, CONFUSED = (213, 94, 0), (255, 255, 255), (204, 121, 167)
 """Colours of errors on a grey frame: false negatives, false positives and confused classes."""
 

@@ -19,24 +19,17 @@ _USUAL = 1280  # width in pixels; text grows with wider pictures
 def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour: int = 2) -> np.ndarray:
     """Tint the pixels of each class and draw its outline; other background pixels are unchanged.
 
-    Args:
-        image: uint8 RGB (H, W, 3).
-        mask: uint8 class ids (H, W); `UNLABELLED` pixels are unchanged.
-        alpha: opacity of the tint, from 0 (invisible) to 1 (opaque).
-        contour: thickness of the outline in pixels; 0 draws none.
-
-    Raises:
-        ValueError: the image and the mask differ in size.
+    `image` is uint8 RGB (H, W, 3); `mask` is uint8 class ids (H, W), whose `UNLABELLED` pixels are unchanged;
+    ValueError if they differ in size. `alpha` is the tint's opacity from 0 to 1, `contour` the outline's thickness in
+    pixels; 0 draws none.
     """
     check_size(image, mask, "mask")
     mask = np.where(mask == UNLABELLED, np.uint8(0), mask)
-    table = np.array([[colour(i) for i in range(256)]], dtype=np.uint8)
-    colours = cv2.LUT(cv2.merge([mask, mask, mask]), table)
+    colours = cv2.LUT(cv2.merge([mask, mask, mask]), np.array([[colour(i) for i in range(256)]], dtype=np.uint8))
     drawn = cv2.copyTo(cv2.addWeighted(image, 1 - alpha, colours, alpha, 0), mask, image.copy())
     there = np.flatnonzero(np.bincount(mask.ravel()))
     for class_id in there[there > 0] if contour else ():
-        region = (mask == class_id).astype(np.uint8)
-        outlines, _ = cv2.findContours(region, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+        outlines, _ = cv2.findContours((mask == class_id).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
         cv2.drawContours(drawn, outlines, -1, colour(int(class_id)), contour, cv2.LINE_AA)
     return drawn
 
@@ -57,8 +50,7 @@ def hatched(height: int, width: int) -> np.ndarray:
 def legend(entries: Sequence[Entry], *, width: int) -> np.ndarray:
     """Draw colour swatches with names, and begin a new line if the next entry does not fit.
 
-    Returns:
-        uint8 RGB (26 per line, width, 3); text and lines grow beyond a width of 1280.
+    Return uint8 RGB (26 per line, width, 3); text and lines grow beyond a width of 1280.
     """
     large = max(1.0, width / _USUAL)
     lines = [_paper(_BAR * large, width)]
@@ -114,7 +106,6 @@ def resized(array: np.ndarray, width: int) -> np.ndarray:
 
 
 def captioned(panel: np.ndarray, caption: str) -> np.ndarray:
-    """Add a caption above a picture."""
     bar = _paper(_BAR, panel.shape[1])
     write(bar, caption, 4)
     return np.concatenate([bar, panel], axis=0)
@@ -123,8 +114,7 @@ def captioned(panel: np.ndarray, caption: str) -> np.ndarray:
 def side_by_side(panels: Sequence[np.ndarray]) -> np.ndarray:
     """Join pictures of the same height from left to right, with gaps between them."""
     gap = _paper(panels[0].shape[0], GAP)
-    spaced = [part for panel in panels for part in (gap, panel)]
-    return np.concatenate(spaced[1:], axis=1)
+    return np.concatenate([part for panel in panels for part in (gap, panel)][1:], axis=1)
 
 
 def check_size(image: np.ndarray, mask: np.ndarray, name: str) -> None:
@@ -148,15 +138,9 @@ def _text_width(text: str, large: float = 1.0) -> int:
 
 
 def encoded(picture: np.ndarray, ending: str, options: Sequence[int] = ()) -> bytes:
-    """Return the bytes of an image file; OpenCV's own writer does not notice a full disk.
+    """Return the bytes of an image file, given uint8 RGB (H, W, 3) or one channel (H, W), and flags of cv2.imencode.
 
-    Args:
-        picture: uint8 RGB (H, W, 3), or one channel (H, W).
-        ending: File extension, such as `.png`.
-        options: Encoder flags of cv2.imencode.
-
-    Raises:
-        ValueError: OpenCV cannot encode the picture.
+    OpenCV's own writer does not notice a full disk. ValueError if OpenCV cannot encode the picture as `ending`.
     """
     pixels = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
     try:

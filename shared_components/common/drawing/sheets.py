@@ -28,8 +28,6 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One picture."""
-
     name: str  # such as frame, truth, prediction, errors
     image: np.ndarray  # uint8 RGB (H, W, 3)
     note: str = ""  # short text of the caption
@@ -63,17 +61,14 @@ class Sheet:
         return {
             "panels": [
                 {
-                    "name": panel.name,
-                    "note": panel.note,
-                    "box": [number * (width + GAP), above, width, height],
-                    "legend": _named(panel.legend),
-                    "scale": panel.scale.to_json() if panel.scale else None,
+                    "name": panel.name, "note": panel.note, "box": [number * (width + GAP), above, width, height],
+                    "legend": _named(panel.legend), "scale": panel.scale.to_json() if panel.scale else None,
                 }
                 for number, panel in enumerate(self.panels)
             ],
             "legend": _named(self.legend),
             "hatched": self.hatched,
-        }
+        }  # fmt: skip
 
 
 def _below(panel: Panel) -> np.ndarray:

@@ -33,7 +33,6 @@ class _Group:
 
     @property
     def frames(self) -> set[str]:
-        """Frames in the images' names."""
         return {_frame(name) for name in self.names}
 
 

@@ -71,14 +71,10 @@ def _refuse_unnamed(root: Path, template: str, others: Sequence[Path], images: M
 def read_classes(
     files: Sequence[Path], template: str, places: Mapping[str, int], *, threshold: float | None
 ) -> np.ndarray:
-    """Merge a frame's binary masks to uint8 (H, W) class ids; pixels without a mask are 0.
+    """Merge a frame's binary masks to uint8 (H, W) ids of the classes in `places`, by word; 0 without a mask.
 
-    Args:
-        places: Class id of each word that replaces {class}.
-        threshold: Minimum share of a smoothed pixel that belongs to the class; None: refuse smoothed masks.
-
-    Raises:
-        DataError: A mask has more than two values, another size than the first mask, or overlaps another mask.
+    `threshold` is the minimum share of a smoothed pixel that belongs to the class; None refuses smoothed masks.
+    DataError if a mask has more than two values, another size than the first mask, or overlaps another mask.
     """
     pattern = _path_pattern(template, tuple(places))
     class_of = {word.lower(): number for word, number in places.items()}
@@ -106,12 +102,9 @@ def _shares(path: Path, threshold: float | None) -> np.ndarray:
         return values.astype(np.float32) / (1 if most <= 1 else 255 if most <= 255 else 65_535)
     unique = np.unique(values)
     if len(unique) > 2 or (len(unique) == 2 and unique[0] != 0):
-        raise DataError(
-            path,
-            f"is a mask of one class with {len(unique)} values, from {unique[0]} to {unique[-1]}",
-            "export it without smoothed edges, or set the minimum share of a pixel that counts (--threshold 0.5, or "
-            "'threshold: 0.5' in site.yaml)",
-        )
+        what = f"is a mask of one class with {len(unique)} values, from {unique[0]} to {unique[-1]}"
+        remedy = "export it without smoothed edges, or set the minimum share of a pixel that counts: --threshold 0.5"
+        raise DataError(path, what, f"{remedy}, or 'threshold: 0.5' in site.yaml")
     return (values > 0).astype(np.float32)
 
 

@@ -23,7 +23,7 @@ MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.n
 
 @dataclass(frozen=True)
 class Own:
-    """Locations of images and masks, and the meaning of the masks' values; MEANINGS explains the other fields.
+    """Locations of images and masks, and the meaning of the masks' values; site_keys.yaml explains the other fields.
 
     Attributes:
         kind: Masks as image files, or one label volume per video.
@@ -56,20 +56,6 @@ KEYS: Mapping[str, Any] = {
     "axes": Annotated[Axes, Meta(description=f"write {' or '.join(get_args(Axes))}")],
 }
 """Types of the additional keys of a site.yaml for own data."""
-MEANINGS: Mapping[str, tuple[str, str]] = {
-    "ids": ("required", "Class name of each value or colour in the masks; `background` and `ignore` are special."),
-    "images": (IMAGES, "Folder, files or video file of a video's images, below `root`."),
-    "masks": (
-        "`masks/{video}`, or `masks/{video}.nii.gz` for volumes",
-        "Folder, files or volume of a video's masks, below `root`.",
-    ),
-    "first_frame": ("0", "Number of a video file's first frame in the masks' names."),
-    "partly_labelled": ("false", "Leave out images without a mask, and frames of a volume without any label."),
-    "threshold": ("none", "For masks with smoothed edges: minimum share of a pixel that counts as foreground."),
-    "mask_numbers": ("frames", "Numbering of a video's masks: `frames`, or extracted frames: `fps=1`, `every=25`."),
-    "axes": ("header", "Axes of a volume: from its header, or x, y, t as stored."),
-}
-"""Default and meaning of each key."""
 
 
 def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...]]:
@@ -104,20 +90,15 @@ def _refuse_templates(images: str, masks: str) -> None:
     refuse_template("masks", masks)
     for place in (VIDEO, GROUP):
         if (place in images) != (place in masks):
-            raise ValueError(
-                f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither if there is "
-                f"one {place[1:-1]}"
-            )
+            raise ValueError(f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither")
     refuse_class_masks_of_videos(images, masks)
 
 
 def refuse_class_masks_of_videos(images: str, masks: str) -> None:
     """Raise ValueError for binary masks of video files; the sentence begins with the key."""
     if CLASS in masks and images.lower().endswith((*VIDEOS, *VOLUMES)):
-        raise ValueError(
-            f"'masks' is {masks!r}, and 'images' names video files; extract the labelled frames as images, "
-            "and give them the names that the masks have"
-        )
+        what = f"'masks' is {masks!r}, and 'images' names video files"
+        raise ValueError(f"{what}; extract the labelled frames as images, and give them the names of the masks")
 
 
 def refuse_template(key: str, value: object) -> None:

@@ -96,13 +96,10 @@ class Numbering:
 
 
 def place_of(number: int, counts: str, seconds: Sequence[float]) -> int | None:
-    """Return the position of a mask's frame in the video; None if there is no such frame.
+    """Return the position in the video of the frame of mask `number`, from 0; None if there is no such frame.
 
-    Args:
-        number: Number of the mask, 0 for the first mask.
-        counts: `frames`; `every=25` if every 25th frame was extracted; `fps=1` if FFmpeg's filter `fps=1` extracted
-            them: frame k is the last frame before second k + 0.5.
-        seconds: Time of each frame.
+    `seconds` is the time of each frame. `counts` is `frames`; `every=25` if every 25th frame was extracted; `fps=1` if
+    FFmpeg's filter `fps=1` extracted them: frame k is the last frame before second k + 0.5.
     """
     kind, _, value = counts.partition("=")
     if kind == "fps":

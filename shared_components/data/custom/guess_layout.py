@@ -49,12 +49,8 @@ class FolderLayout:
 def guess_layout(folder: Path, kind: Kind | None = None, *, files: Scan | None = None) -> FolderLayout:
     """Find templates for frames and masks, videos and numbered masks, or images and label volumes.
 
-    Args:
-        kind: Kind of masks to look for; None: both.
-        files: The data in the folder; None: list it.
-
-    Raises:
-        DataError: No templates match; the sentence lists the data in the folder.
+    Without `kind`, look for both kinds of masks; without `files`, list the folder. A DataError lists the data in the
+    folder.
     """
     files = scan(folder) if files is None else files
     images = dict.fromkeys(files.videos, frozenset[str]()) | sources_of(files.frames, files.masks)

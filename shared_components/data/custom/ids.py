@@ -76,8 +76,7 @@ def parse_ids(given: Any) -> dict[Value, str]:
     """Read an `ids` table; 0 or black is background unless the table names it. ValueError if it is invalid."""
     if not isinstance(given, Mapping) or not given:
         hint = "; a colour needs quotes, since YAML takes #... for a remark" if given is None else ""
-        example = "write what the masks' values are, such as {1: grasper, 2: suction}"
-        raise ValueError(f"'ids' is {given!r}; {example}{hint}")
+        raise ValueError(f"'ids' is {given!r}; write what the masks' values are, such as {{1: grasper}}{hint}")
     names = [(parse_value(key), class_name(name, key)) for key, name in given.items()]
     coloured = any(not isinstance(value, int) for value, _ in names)
     table: dict[Value, str] = {}
@@ -95,8 +94,7 @@ def parse_ids(given: Any) -> dict[Value, str]:
 def parse_words(given: Any) -> dict[str, str]:
     """Read an `ids` table of binary masks: the class of each word in their names. ValueError if it is invalid."""
     if not isinstance(given, Mapping) or not given:
-        example = "write what the names of the masks call each class, such as {gr: grasper}"
-        raise ValueError(f"'ids' is {given!r}; {example}")
+        raise ValueError(f"'ids' is {given!r}; write the word for each class in the masks' names: {{gr: grasper}}")
     table = {str(word): class_name(name, word) for word, name in given.items()}
     _refuse_no_class(table.values(), "gr: grasper")
     return table
@@ -120,18 +118,11 @@ def class_ids(table: Mapping[Value, str], classes: Sequence[str]) -> Ids:
 
 
 def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the classes of the masks, and the site's classes, which may be coarser.
+    """Return the classes of the masks, and the site's classes, which may be coarser; ValueError if they are invalid.
 
     Names of a public class map have the map's order, so that such sites agree with public data. Other names are sorted,
-    so that sites agree that list their values in another order.
-
-    Args:
-        names: Class names in `ids`.
-        given: `classes` of site.yaml: name of a class map, or a list of names that includes those in `ids`; None: the
-            names in `ids`.
-
-    Raises:
-        ValueError: The classes are invalid.
+    so that sites agree that list their values in another order. `names` are the class names in `ids`. `given` is
+    `classes` of site.yaml: a class map, a list of names that includes those in `ids`, or None for the names in `ids`.
     """
     needed = set(names) - {BACKGROUND, IGNORE}
     if isinstance(given, str):
@@ -150,17 +141,14 @@ def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tupl
 
 def _of_map(needed: set[str], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if name not in CLASS_MAPS:
-        raise ValueError(
-            f"'classes' is {name!r}; write a list of names, or one of the class maps {', '.join(CLASS_MAPS)}"
-        )
+        raise ValueError(f"'classes' is {name!r}; write a list of names, or one of {', '.join(CLASS_MAPS)}")
     classes = CLASS_MAPS[name]
     for finer in [classes, *(c for c in CLASS_MAPS.values() if classes in readable_as(c))]:
         if needed <= set(finer):
             return finer, classes
-    raise ValueError(
-        f"'classes' is {name!r}, which is {', '.join(classes[1:])}, and 'ids' names "
-        f"{min(needed - set(classes))!r}; give in 'ids' every value one of these names, or write a list of names"
-    )
+    what = f"which is {', '.join(classes[1:])}, and 'ids' names {min(needed - set(classes))!r}"
+    remedy = "give in 'ids' every value one of these names, or write a list of names"
+    raise ValueError(f"'classes' is {name!r}, {what}; {remedy}")
 
 
 def _from_list(given: Any) -> tuple[str, ...]:
@@ -187,10 +175,8 @@ def parse_value(key: Any) -> Value:
         channels = [int(n) for n in numbers if isinstance(n, str | int) and not isinstance(n, bool)]
         if len(channels) == 3 and all(0 <= n <= 255 for n in channels):
             return channels[0], channels[1], channels[2]
-    raise ValueError(
-        f"'ids' has the value {key!r}; write a whole number from 0 to {_LARGEST}, or a colour such as \"#ff8000\" or "
-        "[255, 128, 0]"
-    )
+    colours = 'a colour such as "#ff8000" or [255, 128, 0]'
+    raise ValueError(f"'ids' has the value {key!r}; write a whole number from 0 to {_LARGEST}, or {colours}")
 
 
 def grey(value: int) -> Colour:
@@ -205,10 +191,8 @@ def class_name(name: Any, key: Any = None) -> str:
     valid = isinstance(name, str) and name.strip() == name and name.isprintable() and 0 < len(name) <= _LONGEST
     if not valid or "," in name or name == _RESERVED:
         where = "'classes' lists" if key is None else f"'ids' calls {key!r}"
-        raise ValueError(
-            f"{where} {name!r}; a class's name is a text of at most {_LONGEST} letters without commas, in quotes if it "
-            f"looks like a number, and not {_RESERVED!r}"
-        )
+        form = f"a text of at most {_LONGEST} letters without commas, in quotes if it looks like a number"
+        raise ValueError(f"{where} {name!r}; a class's name is {form}, and not {_RESERVED!r}")
     return name
 
 

@@ -159,9 +159,7 @@ def _with_groups(template: str, groups: Mapping[str, str]) -> str:
 def file_pattern(template: str, words: Sequence[str] = (), *, frame: str = "") -> re.Pattern[str]:
     """Return the pattern of a template's file paths, with the groups `group`, `video`, `frame` and `class`.
 
-    Args:
-        words: Words that may replace {class}; none: any word.
-        frame: Name of the frame; "": any name.
+    Only `words` may replace {class}, by default any word; `frame` is the name of the frame, by default any name.
     """
     last = _last(template)
     path = template if "*" in template or last.lower().endswith((*VIDEOS, *VOLUMES)) else f"{template}/*"

@@ -26,10 +26,8 @@ def read_mask(path: Path, *, coloured: bool, known: Collection[Value] = ()) -> n
     """Read a mask as uint8 RGB (H, W, 3) if `coloured`, else as unsigned whole numbers (H, W) of 8 or 16 bits.
 
     Fully transparent pixels are black. The numbers of a palette of colours are its indices; for a palette of greys see
-    `_palette_numbers`, which uses the ids `known` besides 0.
-
-    Raises:
-        DataError: The file is missing, damaged, JPEG, or contains numbers instead of colours or the reverse.
+    `_palette_numbers`, which uses the ids `known` besides 0. DataError for a missing or damaged file, JPEG, and numbers
+    instead of colours or the reverse.
     """
     data, mask = decode_label(path)
     if data.startswith(JPEG):
@@ -178,8 +176,6 @@ _LOCK = Lock()
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """A label volume in memory."""
-
     path: Path
     size: Size  # (H, W)
     packed: tuple[bytes, ...]  # compressed frames

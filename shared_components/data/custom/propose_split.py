@@ -24,13 +24,10 @@ def _named_split(video: str) -> str:
 
 
 def propose_split(videos: Sequence[str], frames: Callable[[str], int]) -> Split:
-    """Propose a split of videos by their names; without such names, the last videos are validation and test.
+    """Propose a split of videos in natural order, by their names, or else with the last for validation and test.
 
-    A single video is cut by time. If some names contain a training split, videos without a split's name are left out.
-
-    Args:
-        videos: Video names in natural order.
-        frames: Returns a video's number of labelled frames.
+    A single video is cut by time; `frames` returns a video's number of labelled frames. If some names contain a
+    training split, videos without a split's name are left out.
     """
     if len(videos) == 1:
         return _by_time(videos[0], frames(videos[0]))

@@ -60,19 +60,14 @@ class FramesReader(_OwnReader):
         return own.ids.apply(mask, path)
 
     def _of_folder(self, images: layout.Images, masks: Masks, folder: Path) -> Listing:
-        layout.refuse_missing(
-            folder,
-            [files[0].name for name, files in masks.items() if name not in images.files],
-            f"contains masks without an image in {images.path} of the same name:",
-            "add the images, remove the masks, or make their names equal",
-        )
+        unpaired = [files[0].name for name, files in masks.items() if name not in images.files]
+        what = f"contains masks without an image in {images.path} of the same name:"
+        layout.refuse_missing(folder, unpaired, what, "add the images, remove the masks, or make their names equal")
         if not self.own.partly_labelled:
-            layout.refuse_missing(
-                images.path,
-                [path.name for name, path in images.files.items() if name not in masks],
-                f"contains images without a mask in {folder} of the same name:",
-                "add the masks, or write 'partly_labelled: true' in site.yaml if these are not labelled",
-            )
+            bare = [path.name for name, path in images.files.items() if name not in masks]
+            what = f"contains images without a mask in {folder} of the same name:"
+            remedy = "add the masks, or write 'partly_labelled: true' in site.yaml if these are not labelled"
+            layout.refuse_missing(images.path, bare, what, remedy)
         numbers = numbered(images.files)
         names = sorted(masks, key=numbers.__getitem__)
         return [(numbers[name], images.files[name], {"label": masks[name]}) for name in names]
@@ -86,13 +81,10 @@ class FramesReader(_OwnReader):
                 same = f"has the same frame number as {by_number[number][0].name}"
                 raise DataError(files[0], same, "remove one of them")
             by_number[number] = files
-        layout.refuse_missing(
-            images.path,
-            [files[0].name for number, files in by_number.items() if number not in frames],
-            f"has frames {min(frames)} to {max(frames)}, and there are masks of others:",
-            "give every mask the number of its frame ('first_frame: 1' in site.yaml if they count from 1), or remove "
-            "these masks",
-        )
+        others = [files[0].name for number, files in by_number.items() if number not in frames]
+        what = f"has frames {min(frames)} to {max(frames)}, and there are masks of others:"
+        remedy = "give every mask the number of its frame ('first_frame: 1' in site.yaml if they count from 1)"
+        layout.refuse_missing(images.path, others, what, f"{remedy}, or remove these masks")
         return [(number, frames[number], {"label": by_number[number]}) for number in sorted(by_number)]
 
 
@@ -139,5 +131,4 @@ class NiftiReader(_OwnReader):
 
 
 def own_reader(own: Own) -> Reader:
-    """Return the reader of a description."""
     return cast(Reader, FramesReader(own) if own.kind == "frames" else NiftiReader(own))

@@ -9,18 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_components.data import files
 from shared_components.data.custom.frame_names import frame_span
 from shared_components.data.custom.masks import edge_values
-from shared_components.data.files import (
-    IMAGES,
-    VIDEOS,
-    VOLUMES,
-    DataError,
-    SeveralPictures,
-    decode,
-    folders_below,
-    refuse_pointer,
-)  # fmt: skip
 from shared_components.data.nifti import is_colour_volume
 
 UNSUPPORTED = (
@@ -59,9 +50,9 @@ def joined(folders: Mapping[str, Sequence[str]]) -> Iterator[str]:
 def scan(folder: Path) -> Scan:
     """List the data below a folder, without hidden files; DataError for no folder or Git LFS pointers."""
     if not folder.is_dir():
-        raise DataError(folder, "is not a folder", "name the folder that contains the images and masks")
+        raise files.DataError(folder, "is not a folder", "name the folder that contains the images and masks")
     data = Scan(folder)
-    for path, names in folders_below(folder):
+    for path, names in files.folders_below(folder):
         _add(data, path, "" if path == folder else path.relative_to(folder).as_posix(), names)
     return data
 
@@ -69,10 +60,11 @@ def scan(folder: Path) -> Scan:
 def _add(data: Scan, path: Path, below: str, names: Sequence[str]) -> None:
     prefix = f"{below}/" if below else ""
     images, volumes, videos, unread = (
-        [name for name in names if name.lower().endswith(endings)] for endings in (IMAGES, VOLUMES, VIDEOS, UNSUPPORTED)
+        [name for name in names if name.lower().endswith(endings)]
+        for endings in (files.IMAGES, files.VOLUMES, files.VIDEOS, UNSUPPORTED)
     )
     for name in (*images, *volumes, *videos):
-        refuse_pointer(path / name)
+        files.refuse_pointer(path / name)
     data.videos += [prefix + name for name in videos]
     data.unread += [prefix + name for name in unread]
     for name in volumes:
@@ -115,9 +107,9 @@ def is_binary(path: Path) -> bool:
 def _lossless(path: Path) -> np.ndarray | None:
     """Read an image unchanged; return None for JPEG and unreadable files."""
     try:
-        data, image = decode(path)
-    except SeveralPictures:  # an error that the user must resolve
+        data, image = files.decode(path)
+    except files.SeveralPictures:  # an error that the user must resolve
         raise
-    except DataError:
+    except files.DataError:
         return None
     return None if data.startswith(b"\xff\xd8\xff") else image

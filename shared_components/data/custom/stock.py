@@ -22,33 +22,25 @@ _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".npy", ".mp4", ".
 _FEW_CLASSES = 8  # maximum number of classes that the inventory lists
 _NO_MASK = "no mask of the same name; clips may show them"
 _NO_SPLIT = "its video is in no split"
+Split = Mapping[str, Sequence[Any]]
+"""Videos, or {video: bounds} for parts of videos, by split."""
 
 
 def stock_of(site: Site) -> Inventory:
-    """Return the inventory of a site's folder."""
     videos = {split: [part.video for part in site.split.get(split, ())] for split in SPLITS}
     if site.source.own is not None:
-        return own_stock(site.root, site.source.own, videos, ignored=())
+        return own_stock(site.root, site.source.own, videos, ignored=(), agreed=())
     return public_stock(site.root, site.source, videos, classes=site.classes)
 
 
 def own_stock(
-    root: Path,
-    own: Own,
-    split: Mapping[str, Sequence[Any]],
-    *,
-    ignored: Sequence[str],
-    scanned: Scan | None = None,
-    agreed: Collection[str] = (),
+    root: Path, own: Own, split: Split, *, ignored: Sequence[str], scanned: Scan | None = None, agreed: Collection[str]
 ) -> Inventory:
     """Return the inventory of a hospital's own data.
 
-    Args:
-        split: Videos, or {video: bounds} for parts of videos, by split.
-        ignored: Mask values with the name `ignore`.
-        scanned: The data in the folder; None: list it.
-        agreed: What the user has agreed to leave out: `unlabelled` images without a mask, `split` for videos in no
-            split, and kinds of files.
+    `split` has videos, or {video: bounds} for parts of videos; `ignored` are the mask values named `ignore`; without
+    `scanned`, list the folder. `agreed` is what the user has agreed to leave out: `unlabelled` images without a mask,
+    `split` for videos in no split, and kinds of files.
     """
     kinds = (scan(root) if scanned is None else scanned).kinds()
     names = _without_links(root, own.images, _videos(split))
@@ -98,15 +90,15 @@ def _left_out_videos(names: Sequence[str], why: str, agreed: bool) -> list[LeftO
     return [LeftOut("videos", tuple(names), why, len(names), agreed=agreed)] if names else []
 
 
-def _videos(split: Mapping[str, Sequence[Any]]) -> set[str]:
+def _videos(split: Split) -> set[str]:
     return {name for parts in split.values() for part in parts for name in ([part] if isinstance(part, str) else part)}
 
 
-def _count_splits(split: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+def _count_splits(split: Split) -> dict[str, int]:
     return {"splits": sum(bool(parts) for parts in split.values())}
 
 
-def _split_text(split: Mapping[str, Sequence[Any]]) -> str:
+def _split_text(split: Split) -> str:
     if len(_videos(split)) == 1 < len(split):
         return "the video is cut by time"
     return ", ".join(f"{name} {counted(len(parts), 'video')}" for name, parts in split.items() if parts)
@@ -153,18 +145,12 @@ def _below(root: Path, paths: Iterable[Path]) -> set[str]:
 
 
 def public_stock(
-    root: Path,
-    source: Source,
-    split: Mapping[str, Sequence[Any]],
-    *,
-    classes: Sequence[str] | None = None,
-    given: bool = False,
+    root: Path, source: Source, split: Split, *, classes: Sequence[str] | None = None, given: bool = False
 ) -> Inventory:
     """Return the inventory of a public data set; files that its reader does not need count as agreed.
 
-    Args:
-        classes: The site's classes; None: the usual classes of the data set.
-        given: Whether the user gave the split, so that videos in no split count as agreed.
+    Without `classes`, the site has the usual classes of the data set. If the user gave the split, videos in no split
+    count as agreed.
     """
     reader, chosen = source.reader, _videos(split)
     videos = reader.videos(root)

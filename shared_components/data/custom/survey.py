@@ -39,26 +39,16 @@ class Values:
     edges: int = 0  # number of values only on smoothed edges; with a threshold, `pixels` does not contain them
 
     def percent(self, value: Value) -> float:
-        """Return the percentage of pixels that have a value."""
         return 100 * self.pixels[value] / max(1, sum(self.pixels.values()))
 
 
 def values_of(
-    root: Path,
-    layout: FolderLayout,
-    videos: Sequence[str],
-    *,
-    threshold: float | None = None,
-    known: Collection[Value] = (),
+    root: Path, layout: FolderLayout, videos: Sequence[str], *, threshold: float | None, known: Collection[Value]
 ) -> Values:
     """Read all masks of the videos.
 
-    Args:
-        threshold: Threshold for smoothed edges, see `description.MEANINGS`.
-        known: Values that already have a name.
-
-    Raises:
-        DataError: A mask cannot be read, there are no masks, or they contain too many values for a table.
+    `threshold` is for smoothed edges, see `site_file.MEANINGS`; `known` values already have a name. DataError if a mask
+    cannot be read, there are no masks, or they contain too many values for a table.
     """
     if layout.kind == "nifti":
         values = _of_volumes(root, layout, videos)
@@ -66,11 +56,9 @@ def values_of(
         values = _of_files(root, layout, videos, threshold, known)
     if len(values.pixels) > _MOST and not values.edges:
         kind = f"{'colours' if values.coloured else 'values'} in {counted(values.count, 'mask')}"
-        raise DataError(
-            placed(root, layout.masks, videos[0]),
-            f"has {len(values.pixels)} {kind}, too many to name",
-            "export the masks without smoothing, anti-aliasing or compression",
-        )
+        what = f"has {len(values.pixels)} {kind}, too many to name"
+        remedy = "export the masks without smoothing, anti-aliasing or compression"
+        raise DataError(placed(root, layout.masks, videos[0]), what, remedy)
     return values
 
 
@@ -89,8 +77,7 @@ def numbering_of(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Num
         images = images_of(root, layout.images, video, layout.masks)
         if not images.is_video or is_volume(images.path):
             continue
-        files = files_of(root, layout.masks, video)
-        numbers = sorted(hashless_number(path, name) for name, path in files.items())
+        numbers = sorted(hashless_number(path, name) for name, path in files_of(root, layout.masks, video).items())
         if numbers and (rate := _rate(images.path)):
             masks[video] = VideoMasks(numbers, frame_seconds(images.path), rate)
     return guess_numbering(masks) if masks else None

@@ -75,9 +75,8 @@ class Reader(ABC):
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         """Read a frame's target, cropped like the image; default: a mask with the values `IDS`.
 
-        Returns:
-            "label" as uint8 (H, W) canonical ids, "depth" as float32 (H, W) mm, a vector as uint8 (N,), a scalar as
-            int64 (). The file of a vector or scalar may be a row of a table (`data.tables`).
+        "label" is uint8 (H, W) canonical ids, "depth" float32 (H, W) mm, a vector uint8 (N,), a scalar int64 (). The
+        file of a vector or scalar may be a row of a table (`data.tables`).
         """
         (path,) = files
         return map_ids(read_ids(path), self.IDS, path=path, allowed=self.ALLOWED)
@@ -99,7 +98,6 @@ def paired(
 
 
 def reader_names() -> list[str]:
-    """List the datasets that can be read."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 

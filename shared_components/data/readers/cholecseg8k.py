@@ -21,21 +21,10 @@ from shared_components.data.readers import Listing, Reader, paired
 VALUES = {50: 0, 11: 1, 21: 2, 13: 3, 12: 4, 31: 5, 23: 6, 24: 7, 25: 8, 32: 9, 22: 10, 33: 11, 5: 12}
 """Class of each value in a watershed mask."""
 COLOURS = (
-    (127, 127, 127),  # background
-    (210, 140, 140),  # abdominal wall
-    (255, 114, 114),  # liver
-    (231, 70, 156),  # gastrointestinal tract
-    (186, 183, 75),  # fat
-    (170, 255, 0),  # grasper
-    (255, 85, 0),  # connective tissue
-    (255, 0, 0),  # blood
-    (255, 255, 0),  # cystic duct
-    (169, 255, 184),  # L-hook
-    (255, 160, 165),  # gallbladder
-    (0, 50, 128),  # hepatic vein
-    (111, 74, 0),  # liver ligament
-)
-"""Colour of each class."""
+    (127, 127, 127), (210, 140, 140), (255, 114, 114), (231, 70, 156), (186, 183, 75), (170, 255, 0), (255, 85, 0),
+    (255, 0, 0), (255, 255, 0), (169, 255, 184), (255, 160, 165), (0, 50, 128), (111, 74, 0),
+)  # fmt: skip
+"""Colour of each class of `cholecseg8k`, in order."""
 _OF_COLOURS = {colour: place for place, colour in enumerate(COLOURS)} | {(0,) * 3: IGNORED, (255,) * 3: IGNORED}
 _WATERSHED, _COLOUR = "watershed_mask", "color_mask"
 
@@ -53,12 +42,10 @@ class CholecSeg8k(Reader):
         folder, images = self.folders(root)[video], self.images(root, video)
         masks = _files(folder, f"frame_*_endo_{_COLOUR}.png") | _files(folder, f"frame_*_endo_{_WATERSHED}.png")
         return paired(
-            "label",
-            images,
-            masks,
+            "label", images, masks,
             image=lambda number: masks[number].with_name(f"frame_{number}_endo.png"),
             file=lambda number: images[number].with_name(f"frame_{number}_endo_{_WATERSHED}.png"),
-        )
+        )  # fmt: skip
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return _files(self.folders(root)[video], "frame_*_endo.png")

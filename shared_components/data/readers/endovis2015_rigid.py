@@ -26,12 +26,10 @@ class EndoVis2015Rigid(Reader):
         folder = self.folders(root)[video]
         mask_folder = folder / "Masks_class" if (folder / "Masks_class").is_dir() else folder / "Masks"
         return paired(
-            "label",
-            self.images(root, video),
-            files_by_number(mask_folder, "*_class.png"),
+            "label", self.images(root, video), files_by_number(mask_folder, "*_class.png"),
             image=lambda number: folder / "Raw" / f"img_{number:02d}_raw.png",
             file=lambda number: mask_folder / f"img_{number:02d}_class.png",
-        )
+        )  # fmt: skip
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return files_by_number(self.folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")

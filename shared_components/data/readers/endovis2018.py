@@ -16,21 +16,14 @@ import numpy as np
 from shared_components.data.files import files_by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
-_SCENE_COLOURS: tuple[tuple[int, int, int], ...] = (
-    (0, 0, 0),  # background tissue
-    (0, 255, 0),  # instrument shaft
-    (0, 255, 255),  # instrument clasper
-    (125, 255, 12),  # instrument wrist
-    (255, 55, 0),  # kidney parenchyma
-    (24, 55, 125),  # covered kidney
-    (187, 155, 25),  # thread
-    (0, 255, 125),  # clamps
-    (255, 255, 125),  # suturing needle
-    (123, 15, 175),  # suction instrument
-    (124, 155, 5),  # small intestine
-    (12, 255, 141),  # ultrasound probe
-)
-_OF_COLOURS = {colour: place for place, colour in enumerate(_SCENE_COLOURS)}
+LABEL_COLOURS: dict[str, tuple[int, int, int]] = {
+    "background-tissue": (0, 0, 0), "instrument-shaft": (0, 255, 0), "instrument-clasper": (0, 255, 255),
+    "instrument-wrist": (125, 255, 12), "kidney-parenchyma": (255, 55, 0), "covered-kidney": (24, 55, 125),
+    "thread": (187, 155, 25), "clamps": (0, 255, 125), "suturing-needle": (255, 255, 125),
+    "suction-instrument": (123, 15, 175), "small-intestine": (124, 155, 5), "ultrasound-probe": (12, 255, 141),
+}  # fmt: skip
+"""Colour of each class of `scene`, by the challenge's names."""
+_OF_COLOURS = {colour: place for place, colour in enumerate(LABEL_COLOURS.values())}
 
 
 class EndoVis2018(Reader):
@@ -44,12 +37,10 @@ class EndoVis2018(Reader):
     def frames(self, root: Path, video: str) -> Listing:
         folder = self.folders(root)[video]
         return paired(
-            "label",
-            self.images(root, video),
-            files_by_number(folder / "labels", "*.png"),
+            "label", self.images(root, video), files_by_number(folder / "labels", "*.png"),
             image=lambda number: folder / "left_frames" / f"frame{number:03d}.png",
             file=lambda number: folder / "labels" / f"frame{number:03d}.png",
-        )
+        )  # fmt: skip
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return files_by_number(self.folders(root)[video] / "left_frames", "*.png")

@@ -39,10 +39,12 @@ class Grasp(Reader):
         return list(video_folders(root / "frames", lambda path: path.name.startswith("CASE")))
 
     def frames(self, root: Path, video: str) -> Listing:
-        masks = root / "annotations" / "segmentations" / video
-        names = {path.stem for path in files_by_number(masks, "*.png").values()} | _with_mask(
-            root / "annotations", video
-        )
+        annotations = root / "annotations"
+        masks = annotations / "segmentations" / video
+        lists = [path for path in map(annotations.joinpath, _LISTS) if path.is_file()]
+        images = [image for path in lists for image in _listed(path, path.stat().st_mtime_ns)]
+        names = {path.stem for path in files_by_number(masks, "*.png").values()}
+        names |= {image.stem for image in images if image.parent.name == video}
         if not names:
             raise DataError(masks, "contains no masks", f"unpack the annotations or take {video} out of the split")
         numbers = {name: _number(video, name) for name in names}
@@ -61,12 +63,6 @@ def _number(video: str, name: str) -> int:
     if len(name) == _DIGITS_OF_SECONDS:
         return count * 30
     return round(count * 30 / 45) if video in _COUNT_45 else count
-
-
-def _with_mask(annotations: Path, video: str) -> set[str]:
-    lists = [path for path in (annotations / name for name in _LISTS) if path.is_file()]
-    images = [image for path in lists for image in _listed(path, path.stat().st_mtime_ns)]
-    return {image.stem for image in images if image.parent.name == video}
 
 
 @lru_cache(maxsize=len(_LISTS))

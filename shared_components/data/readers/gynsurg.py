@@ -72,11 +72,8 @@ class GynSurg(Reader):
 def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, dict[str, dict[str, str]]]:
     """Return the case (patient) of each video by fold and set: {"1": {"train": {video: case}, "test": ...}, ...}.
 
-    Args:
-        tables: Folder of the tables *<kind>*.csv; None: use the tables below the folder of the clips.
-
-    Raises:
-        DataError: There are no tables, or a case is in two sets of a fold.
+    Read the tables *<kind>*.csv in the folder ``tables``, or else the tables below the folder of the clips. DataError
+    if there are none, or a case is in two sets of a fold.
     """
     folder = _folders(root)[kind] if tables is None else tables
     paths = _tables(folder, _touched(folder), "*.csv" if tables is None else f"*{kind}*.csv")
@@ -98,7 +95,6 @@ def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, d
 
 
 def kinds(root: Path) -> list[str]:
-    """List the kinds of clips in a folder."""
     return list(_folders(root))
 
 

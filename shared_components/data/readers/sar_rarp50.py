@@ -51,15 +51,9 @@ class SarRarp50(Reader):
 def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:
     """Write missing labelled frames of a folder's video_left.avi to rgb/; return the number of written frames.
 
-    The video is decoded from its start, since seeking is not exact to the frame.
-
-    Args:
-        frames: Frames per clip; the earlier frames of each clip are written, too.
-        interval: Seconds between frames of a clip.
-
-    Raises:
-        ValueError: The interval is no whole number of frames.
-        DataError: The video cannot be read, or ends before the last labelled frame.
+    The video is decoded from its start, since seeking is not exact to the frame. The earlier frames of each clip of
+    ``frames`` frames, ``interval`` seconds apart, are written, too. ValueError if the interval is no whole number of
+    frames; DataError if the video cannot be read, or ends before the last labelled frame.
     """
     video = folder / "video_left.avi"
     masks = files_by_number(folder / "segmentation", "*.png")

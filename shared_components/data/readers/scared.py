@@ -57,12 +57,10 @@ class Scared(Reader):
         images = {n: path for n, path in images.items() if n in depths or (step and (n - start) % step == 0)}
         example = next(iter(depths.values()))
         return paired(
-            "depth",
-            images,
-            depths,
+            "depth", images, depths,
             image=lambda number: folder / "left_undistorted" / replace_frame_number(example, number).name,
             file=lambda number: replace_frame_number(example, number),
-        )
+        )  # fmt: skip
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return files_by_number(self.folders(root)[video] / "left_undistorted", "*.png")

@@ -40,12 +40,10 @@ class StereoMis(Reader):
     def frames(self, root: Path, video: str) -> Listing:
         folder = self.folders(root)[video]
         return paired(
-            "depth",
-            self.images(root, video),
-            _within(video, folder, files_by_number(folder / DEPTH, "*.png")),
+            "depth", self.images(root, video), _within(video, folder, files_by_number(folder / DEPTH, "*.png")),
             image=lambda number: folder / LEFT / f"{number:06d}.png",
             file=lambda number: folder / DEPTH / f"{number:06d}.png",
-        )
+        )  # fmt: skip
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         folder = self.folders(root)[video]

@@ -167,7 +167,7 @@ def test_masks_of_two_classes_may_not_share_pixels(tmp_path, capsys):
 
 def test_smoothed_masks_of_classes_need_a_threshold(tmp_path, capsys):
     lay_classes(tmp_path, "images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_{c}.png", soft=True)
-    assert init(tmp_path) == 2 and "(--threshold 0.5, or" in capsys.readouterr().err
+    assert init(tmp_path) == 2 and "--threshold 0.5, or" in capsys.readouterr().err
     assert init(tmp_path, "--threshold", "0.5", "--id", "bulldog=bulldog clamp") == 0, capsys.readouterr()
     label = read_sample(samples(load_site(tmp_path), "train")[0]).targets["label"]
     assert (label != canonical(0)).mean() < 0.02 and set(np.unique(label)) == {0, 1, 2}

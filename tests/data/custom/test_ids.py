@@ -99,7 +99,7 @@ def test_a_wrong_table_is_refused(given, sentence):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("tools", "'classes' is 'tools'; write a list of names, or one of the class maps parts"),
+        ("tools", "'classes' is 'tools'; write a list of names, or one of parts"),
         ("parts", "'classes' is 'parts', which is shaft, wrist, clasper, and 'ids' names 'a'; give"),
         (["b"], "'classes' has no 'a', which 'ids' names"),
         (["a", "a"], "'classes' has 'a' twice"),
@@ -142,7 +142,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"dataset": "nifti", "axes": "RAS"}, "'axes' is 'RAS'; write header or stored"),
         ({"dataset": "nifti", "masks": "masks/{video}"}, "write one volume per video, such as 'masks/{video}.nii.gz'"),
         ({"dataset": "nifti", "masks": "{video}.nii", "ids": {"#ff0000": "a"}}, "NIfTI volumes contain numbers"),
-        ({"dataset": "endovis2017"}, "'ids' is for data of one's own .frames and nifti."),
+        ({"dataset": "endovis2017"}, "'ids' is for data of one's own, but endovis2017 is a public data set"),
         ({"dataset": "frame"}, "unknown dataset 'frame'; did you mean 'frames'"),
         ({"task": "depth", "classes": "wrist"}, "'classes' is 'wrist'; write a list"),
     ],
