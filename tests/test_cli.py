@@ -78,11 +78,8 @@ def test_a_shell_completes_commands_options_and_their_values(shell, options):
     script = subprocess.run([sys.executable, "-m", "shared_components.cli", "completion", shell], capture_output=True)
     setup = script.stdout.decode() + ("emulate ksh\n" if shell == "zsh" else "")  # as its line editor calls a function
     lines = {
-        "seg": "segment",
-        "segment --back": "--backend",
-        "segment a.mp4 --backend o": "openvino onnx",
-        "site i": "init",
-    }
+        "seg": "segment", "segment --back": "--backend", "segment a.mp4 --backend o": "openvino onnx", "site i": "init",
+    }  # fmt: skip
     for words, completions in lines.items():
         line = ["surgfl", *words.split()]
         call = f"COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; _surgfl; echo ${{COMPREPLY[@]}}"

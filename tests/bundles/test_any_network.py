@@ -42,14 +42,11 @@ def test_ones_own_network_is_trained_to_the_bits_of_a_federation_of_one_site(tra
     assert same(load_weights(path), load_weights(server.folder / "hospital-a" / "model.safetensors"))
 
 
-@pytest.mark.parametrize(
-    ("definition", "sentence"),
-    [
-        ({"_target_": SMALL, "num_classes": 4}, f"network_def: class '{SMALL}' is not allowed"),
-        (UNET | {"features": "$[4, 4, 8, 8, 8, 4]"}, "network_def.features is the expression '$[4, 4"),
-        (UNET | {"in_channels": 1}, "network_def: BasicUNet does not take frames [2, 3, 64, 96] ("),
-    ],
-)
+@pytest.mark.parametrize(("definition", "sentence"), [
+    ({"_target_": SMALL, "num_classes": 4}, f"network_def: class '{SMALL}' is not allowed"),
+    (UNET | {"features": "$[4, 4, 8, 8, 8, 4]"}, "network_def.features is the expression '$[4, 4"),
+    (UNET | {"in_channels": 1}, "network_def: BasicUNet does not take frames [2, 3, 64, 96] ("),
+])  # fmt: skip
 def test_a_network_that_cannot_be_used_is_refused_before_the_first_step(
     train, refusal, definition, sentence, tmp_path, monkeypatch
 ):

@@ -149,15 +149,12 @@ def test_what_a_person_wrote_in_the_card_is_kept(folder):
         write_bundle("toy", folder)
 
 
-@pytest.mark.parametrize(
-    ("line", "changed", "sentence"),
-    [
-        ("title: A toy", "titel: A toy", r"toy\.yaml: unknown key 'titel'; known keys: alone, metadata, method, "),
-        ("title: A toy", "", r"toy\.yaml: key 'title' is missing"),
-        ("  task: to be small", "", r"toy\.yaml: metadata: 'task' is missing"),
-        ("height: 64", "heigth: 64", r"training: unknown key 'heigth'"),
-    ],
-)
+@pytest.mark.parametrize(("line", "changed", "sentence"), [
+    ("title: A toy", "titel: A toy", r"toy\.yaml: unknown key 'titel'; known keys: alone, metadata, method, "),
+    ("title: A toy", "", r"toy\.yaml: key 'title' is missing"),
+    ("  task: to be small", "", r"toy\.yaml: metadata: 'task' is missing"),
+    ("height: 64", "heigth: 64", r"training: unknown key 'heigth'"),
+])  # fmt: skip
 def test_a_wrong_description_is_refused_in_one_sentence(folder, line, changed, sentence):
     (folder / "toy.yaml").write_text(NEW.replace(line, changed))
     with pytest.raises(ValueError, match=sentence):

@@ -77,13 +77,10 @@ def of_parts(checkpoint):
     return checkpoint
 
 
-@pytest.mark.parametrize(
-    ("classes", "merged"),
-    [
-        (None, {"background": ["background"], "shaft": ["shaft"], "manipulator": ["wrist", "clasper"]}),
-        ("foreground", {"background": ["background"], "instrument": ["shaft", "wrist", "clasper"]}),
-    ],
-)
+@pytest.mark.parametrize(("classes", "merged"), [
+    (None, {"background": ["background"], "shaft": ["shaft"], "manipulator": ["wrist", "clasper"]}),
+    ("foreground", {"background": ["background"], "instrument": ["shaft", "wrist", "clasper"]}),
+])  # fmt: skip
 def test_a_model_of_parts_is_scored_where_classes_are_coarser(evaluate, of_parts, three_class_site, classes, merged):
     if classes:
         three_class_site.write_text(three_class_site.read_text() + f"classes: {classes}\n")
@@ -110,15 +107,12 @@ def test_half_precision_is_scored_as_its_numbers_in_full(evaluate, of_parts, tmp
     assert "merged_classes" not in half  # of the site's own classes
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"split": "tets"}, "site hospital-a has no split 'tets'; use one of train, validation, test"),
-        ({"checkpoint": None}, "checkpoint: not given; add --checkpoint"),
-        ({"empty_policy": "skip"}, "empty_policy is 'skip'; use one of diagonal, paper"),
-        ({"splt": "test"}, "unknown option --splt; did you mean --split?"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    ({"split": "tets"}, "site hospital-a has no split 'tets'; use one of train, validation, test"),
+    ({"checkpoint": None}, "checkpoint: not given; add --checkpoint"),
+    ({"empty_policy": "skip"}, "empty_policy is 'skip'; use one of diagonal, paper"),
+    ({"splt": "test"}, "unknown option --splt; did you mean --split?"),
+])  # fmt: skip
 def test_a_wrong_command_line_of_evaluation_is_refused_in_one_sentence(
     evaluate, refusal, checkpoint, overrides, sentence, tmp_path
 ):
@@ -200,17 +194,13 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
         assert one.read_bytes() == two.read_bytes() == three.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"input": None}, "input: not given; add --input"),
-        ({"input": "/nowhere"}, "input /nowhere does not exist"),
-        ({"checkpoint": "/nowhere/model.pt"}, "checkpoint /nowhere/model.pt does not exist"),
-        ({"every": 0}, "--every is 0; it is a whole number from 1 on"),
-        ({"precision": "half"}, "precision is 'half'; use one of float32, bf16"),
-        ({"inputs": "x"}, "unknown option --inputs; did you mean --input?"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    ({"input": None}, "input: not given; add --input"), ({"input": "/nowhere"}, "input /nowhere does not exist"),
+    ({"checkpoint": "/nowhere/model.pt"}, "checkpoint /nowhere/model.pt does not exist"),
+    ({"every": 0}, "--every is 0; it is a whole number from 1 on"),
+    ({"precision": "half"}, "precision is 'half'; use one of float32, bf16"),
+    ({"inputs": "x"}, "unknown option --inputs; did you mean --input?"),
+])  # fmt: skip
 def test_a_wrong_command_line_of_inference_is_refused_in_one_sentence(
     run, refusal, checkpoint, video, tmp_path, overrides, sentence
 ):

@@ -146,15 +146,10 @@ def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scen
     assert evaluate(own, bad)["dice"]  # the site's own model asks for none
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"method": "fedsgd"},
-        {"arguments": "[]"},
-        {"arguments": "{"},
-        *({"sites": n} for n in ("many", "-1", "10001", "1" * 12)),
-    ],
-)
+@pytest.mark.parametrize("changed", [
+    {"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"},
+    *({"sites": n} for n in ("many", "-1", "10001", "1" * 12)),
+])  # fmt: skip
 def test_a_header_without_the_methods_arguments_is_refused(for_unseen, scenes, tmp_path, changed):
     save_weights(tmp_path / "m.safetensors", load_file(for_unseen), load_metadata(for_unseen) | changed)
     with pytest.raises(CheckpointError, match=r"m\.safetensors needs a site, but its header lacks the settings"):

@@ -181,19 +181,16 @@ def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, sma
     assert json.loads(notes["numbers"]) == {"scale": 50.0} and notes["frames"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"tasks#depth#scal": 3}, "task 'depth': "),
-        ({"tasks#depth#scale": 0}, "depth: scale is 0; it is a number, at least 0.001"),
-        ({"training#iterations": 0}, "training: iterations is 0; it is a whole number, at least 1"),
-        ({"training#fixed": ["encodr"]}, "training.fixed names 'encodr', which is no part"),
-        ({"training#learning_rates": {"hed": 0.1}}, "training.learning_rates names 'hed', which is no part"),
-        ({"training#fixed": ["encoder", "decoder", "head"]}, "no parameters are left to train; list fewer parts"),
-        ({"tasks#depth#frames": 4, "tasks#depth#interval": 0.4},
-         "depth asks for clips of 4 frames, and PvtFpn takes single ones"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    ({"tasks#depth#scal": 3}, "task 'depth': "),
+    ({"tasks#depth#scale": 0}, "depth: scale is 0; it is a number, at least 0.001"),
+    ({"training#iterations": 0}, "training: iterations is 0; it is a whole number, at least 1"),
+    ({"training#fixed": ["encodr"]}, "training.fixed names 'encodr', which is no part"),
+    ({"training#learning_rates": {"hed": 0.1}}, "training.learning_rates names 'hed', which is no part"),
+    ({"training#fixed": ["encoder", "decoder", "head"]}, "no parameters are left to train; list fewer parts"),
+    ({"tasks#depth#frames": 4, "tasks#depth#interval": 0.4},
+     "depth asks for clips of 4 frames, and PvtFpn takes single ones"),
+])  # fmt: skip
 def test_a_wrong_number_is_refused_in_one_sentence(run, refusal, sites, small, tmp_path, overrides, sentence):
     options = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), **small, **overrides}
     assert refusal(run, "pvt_fpn", "train", **options).startswith(sentence)

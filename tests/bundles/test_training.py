@@ -141,20 +141,17 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
     assert rounds.context.site == other.context.site == 0
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"site_config": None}, "site_config: not given; add --site_config"),
-        ({"site_config": "/nowhere/site.yaml"}, "/nowhere/site.yaml: no such file"),
-        ({"training#heigth": 64}, "training: unknown key 'heigth'"),
-        ({"site_confg": "x"}, "unknown option --site_confg; did you mean --site_config?"),
-        ({"checkpoint": "x"}, "unknown option --checkpoint"),
-        ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
-        ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
-        ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
-        ({"training#start": "file"}, "training: start is 'file', but no file is given; set SURGFL_START"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    ({"site_config": None}, "site_config: not given; add --site_config"),
+    ({"site_config": "/nowhere/site.yaml"}, "/nowhere/site.yaml: no such file"),
+    ({"training#heigth": 64}, "training: unknown key 'heigth'"),
+    ({"site_confg": "x"}, "unknown option --site_confg; did you mean --site_config?"),
+    ({"checkpoint": "x"}, "unknown option --checkpoint"),
+    ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
+    ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
+    ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
+    ({"training#start": "file"}, "training: start is 'file', but no file is given; set SURGFL_START"),
+])  # fmt: skip
 def test_a_wrong_command_line_is_refused_in_one_sentence(
     run, refusal, site_config, small, tmp_path, overrides, sentence
 ):
@@ -211,15 +208,10 @@ def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_con
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bundle", "method", "changed"),
-    [
-        ("pfedsis", "pfedsis", {}),
-        ("pvt_fpn", "fedavg", {"colour": 1.0}),
-        ("pfedsis", "pfedsis", {"precision": "bf16"}),
-        ("surgfed", "surgfed", CACHED),
-    ],
-)
+@pytest.mark.parametrize(("bundle", "method", "changed"), [
+    ("pfedsis", "pfedsis", {}), ("pvt_fpn", "fedavg", {"colour": 1.0}), ("pfedsis", "pfedsis", {"precision": "bf16"}),
+    ("surgfed", "surgfed", CACHED),
+])  # fmt: skip
 def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method, changed, site_config, small, tmp_path):
     small |= {f"training#{name}": value for name, value in changed.items()}
     training = {name.removeprefix("training#"): value for name, value in small.items()}

@@ -197,18 +197,13 @@ VIT_B_16 = 85_798_656
 """Parameters of ViT-B/16 at 224 x 224 without its classification layer, by its release."""
 
 
-@pytest.mark.parametrize(
-    ("bundle", "without", "published"),
-    [
-        ("fl_endovit", (), 111_907_840),  # MAE's release, with its decoder of 512 x 8
-        ("fl_endovit_clips", ("sequence",), VIT_B_16),
-        ("fl_endovit_phases", ("head",), VIT_B_16),
-        ("fl_endovit_segmentation", ("readout", "reassemble", "fusion", "neck", "head"), VIT_B_16 - 2 * 768),  # no norm
-        ("fl_endovit_tecno", ("sequence",), VIT_B_16),
-        ("fl_endovit_triplets", ("head",), VIT_B_16),
-        ("resnet_clips", ("sequence",), 25_557_032 - 1000 * 2049),  # torchvision's ResNet-50
-    ],
-)
+@pytest.mark.parametrize(("bundle", "without", "published"), [
+    ("fl_endovit", (), 111_907_840),  # MAE's release, with its decoder of 512 x 8
+    ("fl_endovit_clips", ("sequence",), VIT_B_16), ("fl_endovit_phases", ("head",), VIT_B_16),
+    ("fl_endovit_segmentation", ("readout", "reassemble", "fusion", "neck", "head"), VIT_B_16 - 2 * 768),  # no norm
+    ("fl_endovit_tecno", ("sequence",), VIT_B_16), ("fl_endovit_triplets", ("head",), VIT_B_16),
+    ("resnet_clips", ("sequence",), 25_557_032 - 1000 * 2049),  # torchvision's ResNet-50
+])  # fmt: skip
 def test_paper_yaml_has_the_papers_network_and_size_and_begins_from_published_weights(bundle, without, published):
     config = together(BUNDLES, bundle, "train", "paper")
     assert (config["training"]["height"], config["training"]["width"], config["start"]) == (224, 224, "file")

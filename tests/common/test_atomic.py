@@ -35,13 +35,11 @@ def full_disk(room):
 
 
 WRITERS = {
-    "a.png": lambda path: write_picture(path, NOISE),
-    "mask.png": lambda path: write_picture(path, NOISE[..., 0]),
-    "scene.png": lambda path: write_image(path, NOISE),
-    "a.txt": lambda path: write_text(path, "x" * 5000),
+    "a.png": lambda path: write_picture(path, NOISE), "mask.png": lambda path: write_picture(path, NOISE[..., 0]),
+    "scene.png": lambda path: write_image(path, NOISE), "a.txt": lambda path: write_text(path, "x" * 5000),
     "a.json": lambda path: write_json(path, list(range(2000))),
     "a.safetensors": lambda path: save_weights(path, {"w": torch.zeros(5000)}),
-}
+}  # fmt: skip
 SENTENCE = r"could not be written \(File too large\); check the disk's space and the folder's rights$"
 """What the kernel says at that limit, without the words of the library that wrote."""
 

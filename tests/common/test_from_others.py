@@ -20,13 +20,10 @@ FORGED = "shaft\x1b[2J\x1b]0;title\x07\r\nround 2/2  site-1  Dice 1.000\u202e\x9
 MEANT = "shaft round 2/2 site-1 Dice 1.00031m"
 
 
-@pytest.mark.parametrize(
-    "text, good",
-    [
-        ("shaft", True), ("Fläche, 鉗子 (2)", True), ("", False), ("a\nb", False), ("a\u2028b", False),
-        ("\x1b[31mred", False), ("\u202eevil", False), ("\ud800", False), ("x" * 101, False), (3, False), (None, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text, good", [
+    ("shaft", True), ("Fläche, 鉗子 (2)", True), ("", False), ("a\nb", False), ("a\u2028b", False),
+    ("\x1b[31mred", False), ("\u202eevil", False), ("\ud800", False), ("x" * 101, False), (3, False), (None, False),
+])  # fmt: skip
 def test_a_name_prints_as_it_reads(text, good):
     assert is_plain(text) is good
 
@@ -64,14 +61,11 @@ def test_a_cell_cannot_forge_a_row_of_a_table(write):
     assert "\x1b" not in write(table) and MEANT in write(table)
 
 
-@pytest.mark.parametrize(
-    "cell, expected",
-    [
-        ("=cmd|'/c calc'!A1", "'=cmd|'/c calc'!A1"), ("+1+1", "'+1+1"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"),
-        ("\t=1", "'\t=1"), ("\r=1", "'\r=1"), ("-", "'-"), ("-0.5", "-0.5"), ("+1e-05", "+1e-05"), ("-inf", "-inf"),
-        (-3, -3), (-0.5, -0.5), (None, None), ("", ""), ("shaft", "shaft"), ("a=b", "a=b"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("cell, expected", [
+    ("=cmd|'/c calc'!A1", "'=cmd|'/c calc'!A1"), ("+1+1", "'+1+1"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"),
+    ("\t=1", "'\t=1"), ("\r=1", "'\r=1"), ("-", "'-"), ("-0.5", "-0.5"), ("+1e-05", "+1e-05"), ("-inf", "-inf"),
+    (-3, -3), (-0.5, -0.5), (None, None), ("", ""), ("shaft", "shaft"), ("a=b", "a=b"),
+])  # fmt: skip
 def test_a_cell_of_a_table_is_no_formula(cell, expected):
     """The beginnings are those of OWASP's page on CSV injection."""
     assert table_cells([cell]) == [expected]
@@ -80,16 +74,11 @@ def test_a_cell_of_a_table_is_no_formula(cell, expected):
 # ---- YAML
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "a: 1\nb: [x, 2.5, null, true, 2026-11-22]\nc: {d: {e: f}}",
-        "base: &base {a: 1, b: 2}\nother: {<<: *base, b: 3}\nthird: *base",
-        "|\n  several\n  lines\n",
-        "[" * MOST_LEVELS + "]" * MOST_LEVELS,
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "a: 1\nb: [x, 2.5, null, true, 2026-11-22]\nc: {d: {e: f}}",
+    "base: &base {a: 1, b: 2}\nother: {<<: *base, b: 3}\nthird: *base", "|\n  several\n  lines\n",
+    "[" * MOST_LEVELS + "]" * MOST_LEVELS,
+])  # fmt: skip
 def test_what_a_person_writes_is_read_as_pyyaml_reads_it(text):
     assert read_yaml(text) == yaml.safe_load(text)
 
@@ -98,32 +87,24 @@ def test_a_list_may_be_a_key():
     assert read_yaml("{[255, 0, 0]: shaft}") == {(255, 0, 0): "shaft"}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[", "is not valid YAML ("),
-        ("a: *nowhere", "is not valid YAML (found undefined alias"),
-        ("--- 1\n--- 2", "is not valid YAML ("),
-        ("a\0b", "is not valid YAML ("),
-        ("!!python/object:os.system {}", "is not valid YAML (could not determine a constructor"),
-        ("a: {b: 1, b: 2}", "key 'b' is given twice (again in line 1)"),
-        ("- {[1, 2]: a, [1, 2]: b}", "is given twice (again in line 1)"),
-        ("{a: 1}: 2", "has a mapping or a list of lists as a key in line 1"),
-        ("\n? [[1], 2]\n: 3", "has a mapping or a list of lists as a key in line 2"),
-        ("a: 2026-13-45", "contains a value that cannot be read (month must be in 1..12"),
-        ("a: !!bool perhaps", "contains a value that cannot be read ("),
-        ("a: !!timestamp noon", "contains a value that cannot be read ("),
-        ("a: " + "9" * 5000, "contains a value that cannot be read ("),
-        ("a: &x [*x]", "refers to itself (*x); write"),
-        ("a: &x\n  b: {c: *x}", "refers to itself (*x); write"),
-        ("[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1), f"nests lists or mappings more than {MOST_LEVELS} deep"),
-        ("[" * 100_000, "nests lists or mappings more than"),
-        ("{a: " * 5000, "nests lists or mappings more than"),
-        ("- " * 5000 + "1", "nests lists or mappings more than"),
-        ("? " * 5000 + "1", "nests lists or mappings more than"),
-        ("[" + "1," * MOST_NODES + "]", f"contains more than {MOST_NODES} values"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), [
+    ("[", "is not valid YAML ("), ("a: *nowhere", "is not valid YAML (found undefined alias"),
+    ("--- 1\n--- 2", "is not valid YAML ("), ("a\0b", "is not valid YAML ("),
+    ("!!python/object:os.system {}", "is not valid YAML (could not determine a constructor"),
+    ("a: {b: 1, b: 2}", "key 'b' is given twice (again in line 1)"),
+    ("- {[1, 2]: a, [1, 2]: b}", "is given twice (again in line 1)"),
+    ("{a: 1}: 2", "has a mapping or a list of lists as a key in line 1"),
+    ("\n? [[1], 2]\n: 3", "has a mapping or a list of lists as a key in line 2"),
+    ("a: 2026-13-45", "contains a value that cannot be read (month must be in 1..12"),
+    ("a: !!bool perhaps", "contains a value that cannot be read ("),
+    ("a: !!timestamp noon", "contains a value that cannot be read ("),
+    ("a: " + "9" * 5000, "contains a value that cannot be read ("), ("a: &x [*x]", "refers to itself (*x); write"),
+    ("a: &x\n  b: {c: *x}", "refers to itself (*x); write"),
+    ("[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1), f"nests lists or mappings more than {MOST_LEVELS} deep"),
+    ("[" * 100_000, "nests lists or mappings more than"), ("{a: " * 5000, "nests lists or mappings more than"),
+    ("- " * 5000 + "1", "nests lists or mappings more than"), ("? " * 5000 + "1", "nests lists or mappings more than"),
+    ("[" + "1," * MOST_NODES + "]", f"contains more than {MOST_NODES} values"),
+])  # fmt: skip
 def test_yaml_that_cannot_be_read_is_one_sentence(text, said):
     with pytest.raises(YamlError) as error:
         read_yaml(text)
@@ -151,15 +132,12 @@ def test_a_billion_laughs_are_refused_at_once(opened, closed):
 # ---- code
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"mode": "$import os"}, {"mode": " $__import__('os').system('true')"}, {"a": {"b": ["plain", "@network"]}},
-        {"a": "%train.yaml::lr"}, {"a": "{$HOME}"}, {"a": "${HOME}"}, {"_target_": "os.system", "command": "true"},
-        {"a": [{"_requires_": "$open('x', 'w')"}]}, {"a": {"_disabled_": "false"}}, {"logging_file": "logging.conf"},
-        {"x": {"path": "os.system", "args": {}}}, {"x": {"class_path": "os.system"}}, {"$exit()": 1},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("value", [
+    {"mode": "$import os"}, {"mode": " $__import__('os').system('true')"}, {"a": {"b": ["plain", "@network"]}},
+    {"a": "%train.yaml::lr"}, {"a": "{$HOME}"}, {"a": "${HOME}"}, {"_target_": "os.system", "command": "true"},
+    {"a": [{"_requires_": "$open('x', 'w')"}]}, {"a": {"_disabled_": "false"}}, {"logging_file": "logging.conf"},
+    {"x": {"path": "os.system", "args": {}}}, {"x": {"class_path": "os.system"}}, {"$exit()": 1},
+])  # fmt: skip
 def test_what_would_run_is_refused_wherever_it_lies(value):
     with pytest.raises(ValueError, match=r"^job: arguments[^\n]* (is the expression|names code)"):
         refuse_code(value, "job: arguments")

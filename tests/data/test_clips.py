@@ -45,21 +45,17 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
     assert images[:, 0, 0, 0].tolist() == [24, 36, 48, 60]
 
 
-@pytest.mark.parametrize(
-    ("spec", "changes", "expected"),
-    [
-        (SampleSpec(frames=4, interval=0.5), {}, [[0] * 4, [0, 0, 30, 60], [30, 60, 90, 120]]),
-        # FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other
-        (
-            SampleSpec((), frames=4, interval=0.1, padding="current"),
-            {},
-            [[0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24]],
-        ),
-        (SampleSpec((), frames=3, interval=0.1), {}, [[0, 0, 0], [0, 0, 6], [0, 6, 12]]),  # every image ends a clip
-        (SampleSpec(frames=3, interval=0.123), {"history": False}, [[0] * 3, [60] * 3, [120] * 3]),
-    ],
-    ids=["first repeated", "current repeated", "without targets", "history refused"],
-)
+@pytest.mark.parametrize(("spec", "changes", "expected"), [
+    (SampleSpec(frames=4, interval=0.5), {}, [[0] * 4, [0, 0, 30, 60], [30, 60, 90, 120]]),
+    # FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other
+    (
+        SampleSpec((), frames=4, interval=0.1, padding="current"),
+        {},
+        [[0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24]],
+    ),
+    (SampleSpec((), frames=3, interval=0.1), {}, [[0, 0, 0], [0, 0, 6], [0, 6, 12]]),  # every image ends a clip
+    (SampleSpec(frames=3, interval=0.123), {"history": False}, [[0] * 3, [60] * 3, [120] * 3]),
+], ids=["first repeated", "current repeated", "without targets", "history refused"])  # fmt: skip
 def test_history_that_is_too_short_is_repeated(spec, changes, expected, dense):
     site = dense(**changes)
     listed = samples(site, "train", spec)
@@ -173,13 +169,9 @@ def test_a_clip_without_frames_or_time_between_them_is_refused(frames, interval)
         SampleSpec(targets_of="first")
 
 
-@pytest.mark.parametrize(
-    ("padding", "shown"),
-    [
-        ("first", [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]),
-        ("current", [[0, 0, 0], [1, 0, 1], [0, 1, 2], [1, 2, 3]]),
-    ],
-)
+@pytest.mark.parametrize(("padding", "shown"), [
+    ("first", [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]), ("current", [[0, 0, 0], [1, 0, 1], [0, 1, 2], [1, 2, 3]]),
+])  # fmt: skip
 def test_every_frame_of_a_clip_has_its_target_and_padding_has_the_target_of_its_frame(make_site, padding, shown):
     site, spec = load_site(make_site()), SampleSpec(frames=3, interval=0.5, padding=padding, targets_of="all")
     listed, masks = samples(site, "train", spec), [canonical_mask(number) for number in range(4)]

@@ -82,29 +82,20 @@ def test_an_array_takes_no_more_memory_than_its_file_has(tmp_path):
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("read", "content", "sentence"),
-    [
-        (read_rgb, b"404 not found", "is not a readable image"),
-        (read_rgb, None, "cannot be opened"),  # a folder
-        (read_rgb, np.full((4, 4, 3), 4095, np.uint16), "contains uint16 values; export the frames with 8 bits per"),
-        (read_ids, np.array([[[1, 1, 2]]], np.uint8), "is a colour image, not a mask of ids"),
-        (read_ids, np.array([[300]], np.uint16), "contains uint16 values"),
-        (read_colours, np.array([[1]], np.uint8), "is not an 8-bit RGB or RGBA label"),
-        (read_npy, b"", r"cannot be read as \.npy"),
-        (read_npy, b"\x93NUMPY", r"cannot be read as \.npy"),
-        (read_npy, b"PK\x03\x04 not a zip", r"cannot be read as \.npy"),
-        (read_npy, np.array([{"a": 1}], object), r"cannot be read as \.npy"),  # never unpickled
-        (read_npy, np.zeros((2, 2)), "contains float64 values"),
-        (read_npy, HUGE_NPY, r"cannot be read as \.npy"),
-        (read_depth, np.array([[255]], np.uint8), "contains uint.* export the depth again: one channel of 16 bits"),
-        (
-            read_depth,
-            np.full((1, 1, 3), 255, np.uint16),
-            "contains uint.* export the depth again: one channel of 16 bits",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("read", "content", "sentence"), [
+    (read_rgb, b"404 not found", "is not a readable image"),
+    (read_rgb, None, "cannot be opened"),  # a folder
+    (read_rgb, np.full((4, 4, 3), 4095, np.uint16), "contains uint16 values; export the frames with 8 bits per"),
+    (read_ids, np.array([[[1, 1, 2]]], np.uint8), "is a colour image, not a mask of ids"),
+    (read_ids, np.array([[300]], np.uint16), "contains uint16 values"),
+    (read_colours, np.array([[1]], np.uint8), "is not an 8-bit RGB or RGBA label"),
+    (read_npy, b"", r"cannot be read as \.npy"), (read_npy, b"\x93NUMPY", r"cannot be read as \.npy"),
+    (read_npy, b"PK\x03\x04 not a zip", r"cannot be read as \.npy"),
+    (read_npy, np.array([{"a": 1}], object), r"cannot be read as \.npy"),  # never unpickled
+    (read_npy, np.zeros((2, 2)), "contains float64 values"), (read_npy, HUGE_NPY, r"cannot be read as \.npy"),
+    (read_depth, np.array([[255]], np.uint8), "contains uint.* export the depth again: one channel of 16 bits"),
+    (read_depth, np.full((1, 1, 3), 255, np.uint16), "contains uint.* export the depth again: one channel of 16 bits"),
+])  # fmt: skip
 def test_a_file_of_another_kind_is_refused_by_name(read, content, sentence, tmp_path):
     path = tmp_path / ("frame000.npy" if read is read_npy else "frame000.png")
     if content is None:
@@ -162,13 +153,11 @@ FRAMES = 40
 FORMS = {
     "b-frames.mp4": ("libx264", {"bf": "3", "g": "10", "x264-params": "scenecut=0"}),
     "open.mkv": ("libx264", {"bf": "3", "g": "8", "x264-params": "open-gop=1:scenecut=0"}),
-    "one-key.mp4": ("libx264", {"g": "250"}),
-    "mpeg4.avi": ("mpeg4", {"g": "12"}),
-    "pictures.avi": ("mjpeg", {}),
+    "one-key.mp4": ("libx264", {"g": "250"}), "mpeg4.avi": ("mpeg4", {"g": "12"}), "pictures.avi": ("mjpeg", {}),
     "mpeg2.ts": ("mpeg2video", {"bf": "2", "g": "9"}),
     "vp9.webm": ("libvpx-vp9", {"g": "9", "auto-alt-ref": "1", "lag-in-frames": "8"}),
     "raw.h264": ("libx264", {"bf": "2", "g": "10"}),
-}
+}  # fmt: skip
 
 
 def encoded(path: Path, codec: str, options: dict[str, str]) -> Path:

@@ -36,16 +36,13 @@ def png(width, height, *, rows=b""):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize(
-    ("lines", "sentence"),
-    [
-        ("? {a: b}\n: c\n", "has a mapping or a list of lists as a key"),
-        ("text_encoder: ~nosuchuser/clip\n", "'text_encoder' is '~nosuchuser/clip' ("),
-        ("text_vectors: ~nosuchuser/a.safetensors\n", "'text_vectors' is '~nosuchuser/a.safetensors' ("),
-        ("also_trains_on: ~nosuchuser/site.yaml\n", "'also_trains_on' is '~nosuchuser/site.yaml' ("),
-        ("text: " + "x" * 2_000_000 + "\n", "is larger than 1048576 bytes; shorten it"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "sentence"), [
+    ("? {a: b}\n: c\n", "has a mapping or a list of lists as a key"),
+    ("text_encoder: ~nosuchuser/clip\n", "'text_encoder' is '~nosuchuser/clip' ("),
+    ("text_vectors: ~nosuchuser/a.safetensors\n", "'text_vectors' is '~nosuchuser/a.safetensors' ("),
+    ("also_trains_on: ~nosuchuser/site.yaml\n", "'also_trains_on' is '~nosuchuser/site.yaml' ("),
+    ("text: " + "x" * 2_000_000 + "\n", "is larger than 1048576 bytes; shorten it"),
+])  # fmt: skip
 def test_hostile_yaml_is_refused_in_one_sentence(lines, sentence, make_site, capsys):
     path = make_site()
     path.write_text(f"{path.read_text()}{lines}")

@@ -17,16 +17,10 @@ def test_files_are_left_out_by_reason_and_by_folder():
     ]
 
 
-@pytest.mark.parametrize(
-    ("used", "count", "whole", "agreed", "asked"),
-    [
-        (19, 1, False, False, False),  # one in twenty
-        (18, 1, False, False, True),
-        (1000, 1, True, False, True),
-        (1, 9, True, True, False),
-        (0, 1, False, False, True),
-    ],
-)
+@pytest.mark.parametrize(("used", "count", "whole", "agreed", "asked"), [
+    (19, 1, False, False, False),  # one in twenty
+    (18, 1, False, False, True), (1000, 1, True, False, True), (1, 9, True, True, False), (0, 1, False, False, True),
+])  # fmt: skip
 def test_more_than_one_in_twenty_or_a_folder_needs_consent(used, count, whole, agreed, asked):
     left = LeftOut("pages", ("x",), "odd", count, whole, agreed)
     assert bool(Inventory({"pages": used}, (left,)).needs_consent) == asked

@@ -105,23 +105,19 @@ def test_large_labels_take_16_bits_and_frames_come_in_order_from_many_chunks(mon
     assert [int(frame[0, 0]) for frame in label_frames(path)] == list(range(40))
 
 
-@pytest.mark.parametrize(
-    ("array", "sentence"),
-    [
-        (np.full((W, H, T), 0.5, np.float32), "has the value 0.5, which is no label"),
-        (np.full((W, H, T), np.nan, np.float32), r"no numbers \(NaN\)"),
-        (np.full((W, H, T), np.inf, np.float32), "no numbers"),
-        (np.full((W, H, T), -1, np.int16), "has the label -1"),
-        (np.full((W, H, T), 70000, np.int32), "has the label 70000"),
-        (np.zeros((W, H, 1, T), np.uint8), "is a volume of 6x4x1x5; export one volume of three axes"),
-        (np.zeros((W, H), np.uint8), "is a volume of 6x4; export one volume of three axes"),
-        (np.zeros((W, H, T + 1), np.uint8), "has 6 frames, but its video has 5; export it again"),
-        (np.zeros((W, H + 1, T), np.uint8), "has frames of 6x5, but its video is 6x4; export it again"),
-        (np.zeros((H, W, T), np.uint8), "frames of 4x6, but its video is 6x4.*the width as its first axis"),
-        (np.zeros((W, H, T), [("R", "u1"), ("G", "u1"), ("B", "u1")]), "has colours; export a label volume"),
-        (np.zeros((W, H, T), np.complex64), "has complex64 values; export"),
-    ],
-)
+@pytest.mark.parametrize(("array", "sentence"), [
+    (np.full((W, H, T), 0.5, np.float32), "has the value 0.5, which is no label"),
+    (np.full((W, H, T), np.nan, np.float32), r"no numbers \(NaN\)"),
+    (np.full((W, H, T), np.inf, np.float32), "no numbers"), (np.full((W, H, T), -1, np.int16), "has the label -1"),
+    (np.full((W, H, T), 70000, np.int32), "has the label 70000"),
+    (np.zeros((W, H, 1, T), np.uint8), "is a volume of 6x4x1x5; export one volume of three axes"),
+    (np.zeros((W, H), np.uint8), "is a volume of 6x4; export one volume of three axes"),
+    (np.zeros((W, H, T + 1), np.uint8), "has 6 frames, but its video has 5; export it again"),
+    (np.zeros((W, H + 1, T), np.uint8), "has frames of 6x5, but its video is 6x4; export it again"),
+    (np.zeros((H, W, T), np.uint8), "frames of 4x6, but its video is 6x4.*the width as its first axis"),
+    (np.zeros((W, H, T), [("R", "u1"), ("G", "u1"), ("B", "u1")]), "has colours; export a label volume"),
+    (np.zeros((W, H, T), np.complex64), "has complex64 values; export"),
+])  # fmt: skip
 def test_other_volumes_are_refused(array, sentence, tmp_path):
     path = saved(tmp_path / "a.nii.gz", array)
     with pytest.raises(DataError, match=rf"a\.nii\.gz: .*{sentence}"):
@@ -147,30 +143,24 @@ def test_other_files_and_an_affine_without_a_direction_are_refused(masks, tmp_pa
     for name, data in (("text", b"no volume"), ("gzip", gzip.compress(b"no volume", mtime=0)), ("zeros", b"\0" * 400)):
         (tmp_path / f"{name}.nii.gz").write_bytes(data)
     for name, sentence in (
-        ("text.nii.gz", "is not a readable NIfTI volume"),
-        ("gzip.nii.gz", "is not a readable NIfTI volume"),
-        ("zeros.nii.gz", "is not a readable NIfTI volume"),
-        ("missing.nii.gz", "file is missing"),
-        ("other.mgz", "is MGHImage, not NIfTI"),
-        ("astray.nii", "gives its axes no direction"),
-    ):
+        ("text.nii.gz", "is not a readable NIfTI volume"), ("gzip.nii.gz", "is not a readable NIfTI volume"),
+        ("zeros.nii.gz", "is not a readable NIfTI volume"), ("missing.nii.gz", "file is missing"),
+        ("other.mgz", "is MGHImage, not NIfTI"), ("astray.nii", "gives its axes no direction"),
+    ):  # fmt: skip
         with pytest.raises(DataError, match=sentence):
             read_labels(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("masks", "sentence"),
-    [
-        ([], "there are no frames to write"),
-        ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], r"frame 1 has shape \(2, 3\)"),
-        ([np.zeros((2, 2, 3), np.uint8)], r"frame 0 has shape \(2, 2, 3\)"),
-        ([np.zeros((2, 0), np.uint8)], r"frame 0 has shape \(2, 0\)"),
-        ([np.full((2, 2), 0.5)], "frame 0 has float64 values"),
-        ([np.full((2, 2), -1)], "frame 0 has int64 values from -1 to -1"),
-        ([np.zeros((2, 2), np.uint8), np.full((2, 2), 256)], "frame 1 has .* from 256 to 256; .* 0 to 255"),
-        (np.zeros((1 << 15, 1, 1), np.uint8), "has at most 32767 frames"),
-    ],
-)
+@pytest.mark.parametrize(("masks", "sentence"), [
+    ([], "there are no frames to write"),
+    ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], r"frame 1 has shape \(2, 3\)"),
+    ([np.zeros((2, 2, 3), np.uint8)], r"frame 0 has shape \(2, 2, 3\)"),
+    ([np.zeros((2, 0), np.uint8)], r"frame 0 has shape \(2, 0\)"),
+    ([np.full((2, 2), 0.5)], "frame 0 has float64 values"),
+    ([np.full((2, 2), -1)], "frame 0 has int64 values from -1 to -1"),
+    ([np.zeros((2, 2), np.uint8), np.full((2, 2), 256)], "frame 1 has .* from 256 to 256; .* 0 to 255"),
+    (np.zeros((1 << 15, 1, 1), np.uint8), "has at most 32767 frames"),
+])  # fmt: skip
 def test_wrong_masks_are_refused_and_leave_the_earlier_file(masks, sentence, tmp_path):
     path = tmp_path / "a.nii.gz"
     path.write_bytes(b"earlier")
@@ -233,12 +223,9 @@ def test_files_that_are_no_colour_volume_are_refused(masks, tmp_path):
     colours = nib.load(tmp_path / "a.nii")
     saved(tmp_path / "mirrored.nii", np.asanyarray(colours.dataobj), np.diag([1.0, -1.0, 1.0, 1.0]))
     for name, place, sentence in (
-        ("none.nii", 0, "is missing"),
-        ("labels.nii", 0, "has uint8 values, not colours.*'surgfl segment --nifti'"),
-        ("mirrored.nii", 0, "has its axes in another order"),
-        ("cut.nii", T - 1, "cut off or damaged"),
-        ("a.nii", T, f"has no frame {T}, but {T}"),
-        ("a.nii", -1, "has no frame -1"),
-    ):
+        ("none.nii", 0, "is missing"), ("labels.nii", 0, "has uint8 values, not colours.*'surgfl segment --nifti'"),
+        ("mirrored.nii", 0, "has its axes in another order"), ("cut.nii", T - 1, "cut off or damaged"),
+        ("a.nii", T, f"has no frame {T}, but {T}"), ("a.nii", -1, "has no frame -1"),
+    ):  # fmt: skip
         with pytest.raises(DataError, match=sentence):
             read_picture(tmp_path / name, place)

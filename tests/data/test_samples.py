@@ -31,13 +31,10 @@ def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
         samples(site, "train")
 
 
-@pytest.mark.parametrize(
-    ("classes", "names", "ids"),
-    [
-        ("shaft_manipulator", ("background", "shaft", "manipulator"), [0, 1, 2, 2]),
-        ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
-    ],
-)
+@pytest.mark.parametrize(("classes", "names", "ids"), [
+    ("shaft_manipulator", ("background", "shaft", "manipulator"), [0, 1, 2, 2]),
+    ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
+])  # fmt: skip
 def test_parts_are_merged_for_a_site_with_fewer_classes(classes, names, ids, make_site):
     site = load_site(make_site(classes=classes))
     assert site.classes == names
@@ -163,21 +160,18 @@ def test_a_value_that_is_no_path_is_refused(make_site, tmp_path, value):
     assert f"'also_trains_on' is {value!r}; write the path of another site.yaml" in refused(path)
 
 
-@pytest.mark.parametrize(
-    ("own", "others", "sentence"),
-    [
-        ({"also_trains_on": "absent.yaml"}, {}, "absent.yaml, which is not a file"),
-        ({"also_trains_on": "simulated"}, {}, "simulated, which is not a file"),
-        ({"also_trains_on": "site.yaml"}, {}, "is this file itself"),
-        (ADDED, {"also_trains_on": "../site.yaml"}, "which has 'also_trains_on', too"),
-        (ADDED, {"task": "depth"}, "whose task is 'depth'; name another, or write 'task: depth' here, too"),
-        ({"task": "depth", **ADDED}, {"task": "segmentation"}, "is 'segmentation'; name a site of 'depth'"),
-        (ADDED, {"split": {"test": ["manual_syn"]}}, "names no video under 'train'"),
-        (ADDED, {"classes": "foreground"}, "cannot be read as 'parts'; write 'classes: foreground' here"),
-        (ADDED, {"split": {"train": ["manual"]}}, "unknown video in split 'train' 'manual'"),
-        (ADDED, {"root": "absent"}, "'root' is "),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("own", "others", "sentence"), [
+    ({"also_trains_on": "absent.yaml"}, {}, "absent.yaml, which is not a file"),
+    ({"also_trains_on": "simulated"}, {}, "simulated, which is not a file"),
+    ({"also_trains_on": "site.yaml"}, {}, "is this file itself"),
+    (ADDED, {"also_trains_on": "../site.yaml"}, "which has 'also_trains_on', too"),
+    (ADDED, {"task": "depth"}, "whose task is 'depth'; name another, or write 'task: depth' here, too"),
+    ({"task": "depth", **ADDED}, {"task": "segmentation"}, "is 'segmentation'; name a site of 'depth'"),
+    (ADDED, {"split": {"test": ["manual_syn"]}}, "names no video under 'train'"),
+    (ADDED, {"classes": "foreground"}, "cannot be read as 'parts'; write 'classes: foreground' here"),
+    (ADDED, {"split": {"train": ["manual"]}}, "unknown video in split 'train' 'manual'"),
+    (ADDED, {"root": "absent"}, "'root' is "),
+])  # fmt: skip
 def test_a_site_that_cannot_be_added_is_refused_with_one_sentence(make_site, other, own, others, sentence):
     other(**others)
     assert sentence in refused(make_site(**own))

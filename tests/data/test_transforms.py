@@ -45,19 +45,15 @@ def with_(**changes: object) -> Augmentation:
     return replace(UNMOVED, **changes)
 
 
-@pytest.mark.parametrize(
-    ("augmentation", "expected"),
-    [
-        (UNMOVED, [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        (with_(flip_horizontal=True), [[3, 2, 1, 0], [7, 6, 5, 4]]),
-        (with_(flip_vertical=True), [[4, 5, 6, 7], [0, 1, 2, 3]]),
-        (with_(flip_horizontal=True, flip_vertical=True), [[7, 6, 5, 4], [3, 2, 1, 0]]),
-        (with_(width=8), [[0, 0, 1, 1], [0, 0, 1, 1]]),
-        (with_(width=8, left=0.999, top=0.999), [[6, 6, 7, 7], [6, 6, 7, 7]]),
-        (with_(width=8, left=0.4), [[1, 1, 2, 2], [1, 1, 2, 2]]),
-        (with_(width=8, left=0.999, flip_horizontal=True), [[1, 1, 0, 0], [1, 1, 0, 0]]),
-    ],
-)
+@pytest.mark.parametrize(("augmentation", "expected"), [
+    (UNMOVED, [[0, 1, 2, 3], [4, 5, 6, 7]]), (with_(flip_horizontal=True), [[3, 2, 1, 0], [7, 6, 5, 4]]),
+    (with_(flip_vertical=True), [[4, 5, 6, 7], [0, 1, 2, 3]]),
+    (with_(flip_horizontal=True, flip_vertical=True), [[7, 6, 5, 4], [3, 2, 1, 0]]),
+    (with_(width=8), [[0, 0, 1, 1], [0, 0, 1, 1]]),
+    (with_(width=8, left=0.999, top=0.999), [[6, 6, 7, 7], [6, 6, 7, 7]]),
+    (with_(width=8, left=0.4), [[1, 1, 2, 2], [1, 1, 2, 2]]),
+    (with_(width=8, left=0.999, flip_horizontal=True), [[1, 1, 0, 0], [1, 1, 0, 0]]),
+])  # fmt: skip
 def test_a_mask_and_its_image_are_flipped_scaled_and_cropped(augmentation, expected):
     image, mask = moved(*frame_that_shows_its_mask(), augmentation)
     assert mask.tolist() == expected
@@ -98,13 +94,10 @@ def test_other_options_change_only_their_own_draws():
     assert {min(d.width for d in scaled), max(d.width for d in scaled)} <= {*range(75, 79), *range(222, 226)}
 
 
-@pytest.mark.parametrize(
-    ("pixels", "size", "expected"),
-    [
-        ([[0, 100], [100, 200]], (1, 1), [[100]]),  # averaged where it shrinks
-        ([[0, 100]], (1, 4), [[0, 25, 75, 100]]),  # interpolated where it grows
-    ],
-)
+@pytest.mark.parametrize(("pixels", "size", "expected"), [
+    ([[0, 100], [100, 200]], (1, 1), [[100]]),  # averaged where it shrinks
+    ([[0, 100]], (1, 4), [[0, 25, 75, 100]]),  # interpolated where it grows
+])  # fmt: skip
 def test_an_image_is_averaged_or_interpolated(pixels, size, expected):
     image = np.dstack([np.array(pixels, dtype=np.uint8)] * 3)
     assert resize_image(image, *size).tolist() == np.dstack([expected] * 3).tolist()
@@ -144,14 +137,11 @@ def test_all_frames_of_a_clip_and_all_targets_move_alike():
     assert targets["depth"].dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    ("width", "expected"),
-    [
-        (4, [[200, 0, 30, 40], [50, 60, 70, 80]]),  # no zoom
-        (8, [[100, 100, 0, 0], [100, 100, 0, 0]]),  # twice as large, half as far; 0 stays unknown
-        (2, [[120, 160, 0, 0], [0, 0, 0, 0]]),  # half as large, twice as far; padding is unknown
-    ],
-)
+@pytest.mark.parametrize(("width", "expected"), [
+    (4, [[200, 0, 30, 40], [50, 60, 70, 80]]),  # no zoom
+    (8, [[100, 100, 0, 0], [100, 100, 0, 0]]),  # twice as large, half as far; 0 stays unknown
+    (2, [[120, 160, 0, 0], [0, 0, 0, 0]]),  # half as large, twice as far; padding is unknown
+])  # fmt: skip
 def test_depth_is_divided_by_the_zoom(width, expected):
     """A crop of 2 x 4 pixels at the top left; each edge stays an edge."""
     depth = np.array([[200, 0, 30, 40], [50, 60, 70, 80]], np.float32)
@@ -254,14 +244,10 @@ def test_equal_generators_draw_equal_changes_and_as_many_numbers_whatever_happen
 def test_what_is_drawn_lies_in_its_range_and_reaches_it(strength):
     drawn = drawn_at(strength)
     reached = {
-        "blur": (0.0, 1.5 * strength),
-        "hue": (-np.pi / 2 * strength, np.pi / 2 * strength),
-        "gamma": (2**-strength, 2**strength),
-        "contrast": (1 - 0.5 * strength, 1 + 0.5 * strength),
-        "brightness": (-0.2 * strength, 0.2 * strength),
-        "haze": (0.0, 0.5 * strength),
-        "noise": (0.0, 12.0 * strength),
-    }
+        "blur": (0.0, 1.5 * strength), "hue": (-np.pi / 2 * strength, np.pi / 2 * strength),
+        "gamma": (2**-strength, 2**strength), "contrast": (1 - 0.5 * strength, 1 + 0.5 * strength),
+        "brightness": (-0.2 * strength, 0.2 * strength), "haze": (0.0, 0.5 * strength), "noise": (0.0, 12.0 * strength),
+    }  # fmt: skip
     for name, (low, high) in reached.items():
         values = [getattr(one, name) for one in drawn]
         assert low <= min(values) and max(values) <= high, name

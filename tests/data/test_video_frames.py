@@ -89,17 +89,10 @@ def test_frames_before_the_start_of_an_edit_list_are_not_counted(codec, b_frames
     assert "ends after" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ([(600, 2560)], range(5, 20)),
-        ([(1200, 0)], range(30)),
-        ([(400, -1), (800, 2560)], range(5, 25)),
-        ([(400, 0), (400, 10240)], [*range(10), *range(20, 30)]),
-        ([(400, 10240), (400, 0)], [*range(20, 30), *range(10)]),
-    ],
-    ids=["end", "all", "empty edit first", "two pieces", "pieces in another order"],
-)
+@pytest.mark.parametrize(("entries", "expected"), [
+    ([(600, 2560)], range(5, 20)), ([(1200, 0)], range(30)), ([(400, -1), (800, 2560)], range(5, 25)),
+    ([(400, 0), (400, 10240)], [*range(10), *range(20, 30)]), ([(400, 10240), (400, 0)], [*range(20, 30), *range(10)]),
+], ids=["end", "all", "empty edit first", "two pieces", "pieces in another order"])  # fmt: skip
 def test_edit_lists_of_other_kinds_show_what_they_name(entries, expected, tmp_path):
     whole = write_numbers(tmp_path / "whole.mp4", bf=0, g=10)
     shift = -0.2 if len(entries) == 1 else 0.4  # the copy has one entry, or two

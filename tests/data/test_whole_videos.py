@@ -79,11 +79,8 @@ def graded(tmp_path):
         names = LABEL_WRITERS["appendix300"](tmp_path / "data", 6, 3)
         change(tmp_path / "data")
         config = {
-            "name": "a",
-            "dataset": "appendix300",
-            "root": "data",
-            "split": {"train": names[:5], "test": names[5:]},
-        }
+            "name": "a", "dataset": "appendix300", "root": "data", "split": {"train": names[:5], "test": names[5:]},
+        }  # fmt: skip
         return load_site(write_yaml(tmp_path / "site.yaml", config))
 
     return make

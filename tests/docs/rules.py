@@ -327,13 +327,9 @@ class Sandbox:
 
 
 RULES: dict[str, Callable[[Sandbox, Block], None]] = {
-    "sh": Sandbox.run,
-    "python": Sandbox.python,
-    "yaml": Sandbox.load,
-    "json": Sandbox.build,
-    "text": Sandbox.look,
+    "sh": Sandbox.run, "python": Sandbox.python, "yaml": Sandbox.load, "json": Sandbox.build, "text": Sandbox.look,
     "ini": Sandbox.find_program,
-}
+}  # fmt: skip
 
 
 def paths_in(tree: str) -> list[str]:

@@ -225,13 +225,10 @@ def test_nothing_is_overwritten_unless_asked(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["op_1", "op_10", "op_11", "op_2", "site.yaml"]
 
 
-@pytest.mark.parametrize(
-    ("end", "code", "message"),
-    [
-        (EOFError, 2, "the answers ended before all was asked"),
-        (KeyboardInterrupt, 130, "interrupted; nothing was written"),
-    ],
-)
+@pytest.mark.parametrize(("end", "code", "message"), [
+    (EOFError, 2, "the answers ended before all was asked"),
+    (KeyboardInterrupt, 130, "interrupted; nothing was written"),
+])  # fmt: skip
 def test_answers_that_end_leave_nothing_behind(end, code, message, tmp_path, answer, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     answer("irrigator", end=end)
@@ -239,25 +236,21 @@ def test_answers_that_end_leave_nothing_behind(end, code, message, tmp_path, ans
     assert not (tmp_path / "site.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--id", "40"), "--id is '40'; write a value and its name"),
-        (("--id", "40=a", "--id", "40=b"), "--id gives 40 twice"),
-        (("--id", "red=a"), "'ids' has the value 'red'"),
-        (("--id", "40=a,b"), "'ids' calls '40' 'a,b'"),
-        (("--id", "40=ignore", "--id", "200=background"), "names no class besides background"),
-        ((*NAMED, "--train", "op_1,op_9"), "there is no video 'op_9'; there are op_1, op_2"),
-        ((*NAMED, "--train", "op_1", "--test", "op_1"), "op_1 and op_1 share frames"),
-        ((*NAMED, "--publish", "weights"), "--publish names 'weights'; there are style"),
-        ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
-        ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "contains no images or video files at '{v}/img'"),
-        ((*NAMED, "--dataset", "endovis2018"), "contains no videos of endovis2018"),
-        ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes named like their video; it contains 4 folders of images"),
-        ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; it is a whole number, at least 1"),
-        ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "sentence"), [
+    (("--id", "40"), "--id is '40'; write a value and its name"),
+    (("--id", "40=a", "--id", "40=b"), "--id gives 40 twice"), (("--id", "red=a"), "'ids' has the value 'red'"),
+    (("--id", "40=a,b"), "'ids' calls '40' 'a,b'"),
+    (("--id", "40=ignore", "--id", "200=background"), "names no class besides background"),
+    ((*NAMED, "--train", "op_1,op_9"), "there is no video 'op_9'; there are op_1, op_2"),
+    ((*NAMED, "--train", "op_1", "--test", "op_1"), "op_1 and op_1 share frames"),
+    ((*NAMED, "--publish", "weights"), "--publish names 'weights'; there are style"),
+    ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
+    ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "contains no images or video files at '{v}/img'"),
+    ((*NAMED, "--dataset", "endovis2018"), "contains no videos of endovis2018"),
+    ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes named like their video; it contains 4 folders of images"),
+    ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; it is a whole number, at least 1"),
+    ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
+])  # fmt: skip
 def test_wrong_options_are_refused_in_one_sentence(options, sentence, tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     assert init(tmp_path, *options) == 2
@@ -311,20 +304,16 @@ def test_smoothed_masks_are_refused_by_their_number_of_values(tmp_path, capsys):
     assert "too many to name; export the masks without smoothing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("videos", "frames", "split"),
-    [
-        ("a", 10, {"train": [{"a": [0, 6]}], "validation": [{"a": [6, 8]}], "test": [{"a": [8, 10]}]}),
-        ("a", 3, {"train": [{"a": [0, 1]}], "validation": [{"a": [1, 2]}], "test": [{"a": [2, 3]}]}),
-        ("a", 2, {"train": ["a"]}),
-        ("ab", 9, {"train": ["a"], "validation": ["b"]}),
-        ("abc", 9, {"train": ["a"], "validation": ["b"], "test": ["c"]}),
-        ("abcdefghij", 9, {"train": list("abcdef"), "validation": ["g", "h"], "test": ["i", "j"]}),
-        (["test", "train"], 9, {"train": [{"train": [0, 7]}], "validation": [{"train": [7, 9]}], "test": ["test"]}),
-        (["a", "b", "test_c"], 9, {"train": ["a"], "validation": ["b"], "test": ["test_c"]}),
-        (["trainer", "tested", "vale"], 9, {"train": ["trainer"], "validation": ["tested"], "test": ["vale"]}),
-    ],
-)
+@pytest.mark.parametrize(("videos", "frames", "split"), [
+    ("a", 10, {"train": [{"a": [0, 6]}], "validation": [{"a": [6, 8]}], "test": [{"a": [8, 10]}]}),
+    ("a", 3, {"train": [{"a": [0, 1]}], "validation": [{"a": [1, 2]}], "test": [{"a": [2, 3]}]}),
+    ("a", 2, {"train": ["a"]}), ("ab", 9, {"train": ["a"], "validation": ["b"]}),
+    ("abc", 9, {"train": ["a"], "validation": ["b"], "test": ["c"]}),
+    ("abcdefghij", 9, {"train": list("abcdef"), "validation": ["g", "h"], "test": ["i", "j"]}),
+    (["test", "train"], 9, {"train": [{"train": [0, 7]}], "validation": [{"train": [7, 9]}], "test": ["test"]}),
+    (["a", "b", "test_c"], 9, {"train": ["a"], "validation": ["b"], "test": ["test_c"]}),
+    (["trainer", "tested", "vale"], 9, {"train": ["trainer"], "validation": ["tested"], "test": ["vale"]}),
+])  # fmt: skip
 def test_a_split_is_proposed_by_the_names_and_the_number_of_videos(videos, frames, split):
     assert propose_split(list(videos), lambda video: frames) == split
 

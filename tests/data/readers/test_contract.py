@@ -123,17 +123,13 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
 
 
 @every_reader
-@pytest.mark.parametrize(
-    ("spoil", "of_mask", "what"),
-    [
-        (Path.unlink, False, "file is missing"),
-        (Path.unlink, True, "file is missing"),
-        (damage, False, "cannot be read as .npy|is not a readable image"),
-        (damage, True, "cannot be read as .npy|is not a readable image"),
-        (shrink, True, "(mask|depth) is 4x4 but its image .* is 80x64"),
-        (mislabel, True, r"unknown ids \[99\]|has the unknown colour \(99, 99, 99\)|contains uint8"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "of_mask", "what"), [
+    (Path.unlink, False, "file is missing"), (Path.unlink, True, "file is missing"),
+    (damage, False, "cannot be read as .npy|is not a readable image"),
+    (damage, True, "cannot be read as .npy|is not a readable image"),
+    (shrink, True, "(mask|depth) is 4x4 but its image .* is 80x64"),
+    (mislabel, True, r"unknown ids \[99\]|has the unknown colour \(99, 99, 99\)|contains uint8"),
+])  # fmt: skip
 def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mask, what, make_site):
     site, spec = load_site(make_site(dataset)), own_spec(dataset)
     frame = samples(site, "train", spec)[1]
@@ -149,25 +145,22 @@ def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mas
     assert str(error.value) == str(problem) or (dataset, spoil) == ("endovis2017", shrink)  # of two masks per frame
 
 
-@pytest.mark.parametrize(
-    ("dataset", "classes"),
-    [
-        ("grasp", [0, 1, 1, 1, 1, 1, 1, 1]),  # all seven instruments are foreground
-        ("sar_rarp50", [0, 3, 2, 1, 0, 0, 0, 0, 0, 0]),  # everything but the tool is background
-        (
-            "sisvse",  # heads are claspers, bodies are shafts
-            [
-                0, 3, 1,  # background, HarmonicAce
-                3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
-                3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
-                3, 2, 1, 3, 2, 1,  # clip appliers
-                0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
-                0, 0, 0, 0, 0,  # organs
-                0, 0, 0,  # gauze, other instruments, other tissues
-            ],
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dataset", "classes"), [
+    ("grasp", [0, 1, 1, 1, 1, 1, 1, 1]),  # all seven instruments are foreground
+    ("sar_rarp50", [0, 3, 2, 1, 0, 0, 0, 0, 0, 0]),  # everything but the tool is background
+    (
+        "sisvse",  # heads are claspers, bodies are shafts
+        [
+            0, 3, 1,  # background, HarmonicAce
+            3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
+            3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
+            3, 2, 1, 3, 2, 1,  # clip appliers
+            0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
+            0, 0, 0, 0, 0,  # organs
+            0, 0, 0,  # gauze, other instruments, other tissues
+        ],
+    ),
+])  # fmt: skip
 def test_every_value_of_a_mask_has_its_class(dataset, classes, tmp_path):
     write(tmp_path / "000000000.png", np.arange(len(classes), dtype=np.uint8)[None])
     assert find_reader(dataset).read_target("label", (tmp_path / "000000000.png",)).tolist() == [classes]

@@ -36,14 +36,11 @@ def dense(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(
-    ("video", "counted", "names"),
-    [
-        ("CASE041", lambda place: place, [[0, 3, 9, 15], [27, 33, 39, 45]]),
-        # no image has the name 59, which is 0.2 s before 68
-        ("CASE001", lambda place: round(1.5 * place), [[0, 4, 14, 22], [40, 50, 58, 68]]),
-    ],
-)
+@pytest.mark.parametrize(("video", "counted", "names"), [
+    ("CASE041", lambda place: place, [[0, 3, 9, 15], [27, 33, 39, 45]]),
+    # no image has the name 59, which is 0.2 s before 68
+    ("CASE001", lambda place: round(1.5 * place), [[0, 4, 14, 22], [40, 50, 58, 68]]),
+])  # fmt: skip
 def test_frames_of_clips_are_0_2_s_apart_in_cases_counted_by_30_and_by_45(video, counted, names, dense):
     site = dense(video, counted)
     clips = samples(site, "train", FOUR)

@@ -114,16 +114,13 @@ def test_clips_that_are_not_there_are_named_and_many_are_refused(release, capsys
     assert not (release / "b").exists()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda file: file.unlink(), "contains no table of the folds of bleeding .* name the folder fine_tuning_g"),
-        (lambda file: file.write_text(file.read_text().replace("test", "train")), "0 of bleeding without clips for t"),
-        (lambda file: file.write_text(file.read_text().replace(",test,", ",tests,")), "has the set_type 'tests'"),
-        (lambda file: file.write_text(file.read_text().replace("vids,", "clips,")), "has no column 'vids'"),
-        (lambda file: file.parents[1].rename(file.parents[2] / "elsewhere"), "tables: is no folder; correct the path"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("spoil", "words"), [
+    (lambda file: file.unlink(), "contains no table of the folds of bleeding .* name the folder fine_tuning_g"),
+    (lambda file: file.write_text(file.read_text().replace("test", "train")), "0 of bleeding without clips for t"),
+    (lambda file: file.write_text(file.read_text().replace(",test,", ",tests,")), "has the set_type 'tests'"),
+    (lambda file: file.write_text(file.read_text().replace("vids,", "clips,")), "has no column 'vids'"),
+    (lambda file: file.parents[1].rename(file.parents[2] / "elsewhere"), "tables: is no folder; correct the path"),
+])  # fmt: skip
 def test_tables_that_say_no_folds_are_refused(spoil, words, release):
     spoil(release / "tables/bleeding/df_bleeding.csv")
     with pytest.raises(DataError, match=words):

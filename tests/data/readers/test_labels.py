@@ -38,21 +38,13 @@ def test_every_reader_has_a_copy_of_its_layout_and_every_target_a_form():
         assert set(find_reader(dataset).LABELS.values()) <= set(LABELS)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "target", "expected"),
-    [
-        ("cholect45", "triplets", lambda i: np.eye(100)[90 + i]),
-        ("cholect50", "triplets", lambda i: np.eye(100)[90 + i]),
-        ("cholect45", "anatomy", lambda i: np.eye(15)[2]),
-        ("cholect50", "verbs", lambda i: np.eye(10)[i]),
-        ("cholect45", "phase", lambda i: i),
-        ("cholect50", "phase", lambda i: i),
-        ("cholec80", "phase", lambda i: i),
-        ("cholec80", "tools", lambda i: np.eye(7)[i]),
-        ("appendix300", "grade", lambda i: 0),
-        ("gynsurg", "action", lambda i: 0),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "target", "expected"), [
+    ("cholect45", "triplets", lambda i: np.eye(100)[90 + i]), ("cholect50", "triplets", lambda i: np.eye(100)[90 + i]),
+    ("cholect45", "anatomy", lambda i: np.eye(15)[2]), ("cholect50", "verbs", lambda i: np.eye(10)[i]),
+    ("cholect45", "phase", lambda i: i), ("cholect50", "phase", lambda i: i), ("cholec80", "phase", lambda i: i),
+    ("cholec80", "tools", lambda i: np.eye(7)[i]), ("appendix300", "grade", lambda i: 0),
+    ("gynsurg", "action", lambda i: 0),
+])  # fmt: skip
 def test_every_frame_has_its_labels(dataset, target, expected, tmp_path):
     site, spec = site_of(tmp_path, dataset), SampleSpec((target,))
     assert check_site(site, spec) == []
@@ -67,16 +59,11 @@ def test_every_frame_has_its_labels(dataset, target, expected, tmp_path):
             assert_frame(item.images[0], index, sample.images[0])
 
 
-@pytest.mark.parametrize(
-    ("dataset", "task", "classes", "expected"),
-    [
-        ("cholect45", "triplets", None, "triplets"),
-        ("cholect45", "phases", None, "cholecystectomy_phases"),
-        ("cholec80", "", None, "cholecystectomy_phases"),
-        ("appendix300", "classification", None, "appendicitis_grades"),
-        ("gynsurg", "classification", "gynsurg_smoke", "gynsurg_smoke"),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "task", "classes", "expected"), [
+    ("cholect45", "triplets", None, "triplets"), ("cholect45", "phases", None, "cholecystectomy_phases"),
+    ("cholec80", "", None, "cholecystectomy_phases"), ("appendix300", "classification", None, "appendicitis_grades"),
+    ("gynsurg", "classification", "gynsurg_smoke", "gynsurg_smoke"),
+])  # fmt: skip
 def test_a_site_has_the_labels_of_its_task_or_those_it_names(dataset, task, classes, expected, tmp_path):
     assert site_of(tmp_path, dataset, task=task, classes=classes).classes == LABELS[expected]
 
@@ -115,16 +102,13 @@ def test_rows_after_a_videos_end_are_named_and_a_single_one_is_left_out(tmp_path
     assert str(problems[0]).endswith(sentence)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "file", "old", "new", "what"),
-    [
-        ("cholect45", "triplet/VID01.txt", ",0,0,0,0,0,0\n", "\n", "has 94 labels in line 1, not the 100 triplets"),
-        ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "has no whole numbers in line 1"),
-        ("cholect45", "triplet/VID01.txt", "\n3,", "\n0,", "has frame 0 twice"),
-        ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "has 101 triplets, not the 100"),
-        ("cholect50", "labels/VID01.json", "annotations", "labels", "is no label file of CholecT50"),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "file", "old", "new", "what"), [
+    ("cholect45", "triplet/VID01.txt", ",0,0,0,0,0,0\n", "\n", "has 94 labels in line 1, not the 100 triplets"),
+    ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "has no whole numbers in line 1"),
+    ("cholect45", "triplet/VID01.txt", "\n3,", "\n0,", "has frame 0 twice"),
+    ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "has 101 triplets, not the 100"),
+    ("cholect50", "labels/VID01.json", "annotations", "labels", "is no label file of CholecT50"),
+])  # fmt: skip
 def test_a_label_file_of_another_version_is_one_sentence(dataset, file, old, new, what, tmp_path):
     site = site_of(tmp_path, dataset)
     path = tmp_path / "data" / file

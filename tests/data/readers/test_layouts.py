@@ -21,15 +21,11 @@ from tests.data.conftest import COLOURS_2018, H, W, canonical_mask, frame_image,
 SAR_RARP50, SISVSE = find_reader("sar_rarp50"), find_reader("sisvse")
 
 
-@pytest.mark.parametrize(
-    ("frames", "numbers"),
-    [
-        ((1, 2, 3, 4, 5, 6), (1001, 1002, 1003, 1004, 1005, 1006)),
-        ((1, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
-        ((0, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
-        ((1, 3, 5), (1001, 1003, 1005)),
-    ],
-)
+@pytest.mark.parametrize(("frames", "numbers"), [
+    ((1, 2, 3, 4, 5, 6), (1001, 1002, 1003, 1004, 1005, 1006)),
+    ((1, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
+    ((0, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)), ((1, 3, 5), (1001, 1003, 1005)),
+])  # fmt: skip
 def test_autolaparos_frames_are_a_second_apart_by_either_numbering(frames, numbers, tmp_path):
     for clip in (1, 2):
         for index, frame in enumerate(frames):
