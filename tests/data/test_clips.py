@@ -48,11 +48,9 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
 @pytest.mark.parametrize(("spec", "changes", "expected"), [
     (SampleSpec(frames=4, interval=0.5), {}, [[0] * 4, [0, 0, 30, 60], [30, 60, 90, 120]]),
     # FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other
-    (
-        SampleSpec((), frames=4, interval=0.1, padding="current"),
-        {},
-        [[0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24]],
-    ),
+    (SampleSpec((), frames=4, interval=0.1, padding="current"),
+     {},
+     [[0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24]]),
     (SampleSpec((), frames=3, interval=0.1), {}, [[0, 0, 0], [0, 0, 6], [0, 6, 12]]),  # every image ends a clip
     (SampleSpec(frames=3, interval=0.123), {"history": False}, [[0] * 3, [60] * 3, [120] * 3]),
 ], ids=["first repeated", "current repeated", "without targets", "history refused"])  # fmt: skip

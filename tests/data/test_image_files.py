@@ -94,10 +94,8 @@ def described(text: str) -> dict[int, tuple[int, list[int]]]:
     (tiff(*[(IDS, {})] * 6), 6), (tiff(*[(RGB, {})] * 3), 3),
     (tiff((IDS, described("ImageJ=1.54f\nimages=12\nchannels=3\nframes=4\nhyperstack=true\n"))), 12),
     (tiff((IDS, described('{"shape": [5, 16, 24]}'))), 5), (tiff((IDS, {32997: (4, [7])})), 7),
-    *[
-        (saved(Image.fromarray(RGB), kind, save_all=True, append_images=[Image.fromarray(255 - RGB)]), 2)
-        for kind in ("PNG", "GIF", "WEBP")
-    ],
+    *[(saved(Image.fromarray(RGB), kind, save_all=True, append_images=[Image.fromarray(255 - RGB)]), 2)
+      for kind in ("PNG", "GIF", "WEBP")],
 ], ids=["pages", "pages in colour", "ImageJ", "tifffile", "depth", "APNG", "GIF", "WebP"])  # fmt: skip
 def test_a_file_of_several_pages_is_refused_with_their_number(data, count, tmp_path):
     path = placed(tmp_path, "op0.tif", data)

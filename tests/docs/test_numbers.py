@@ -171,13 +171,11 @@ FACTS = {
             for number in pair
         ),
         (
-            (
-                "README.md",
-                n(
-                    "starting model | # | # | | each hospital trains alone | # | # | | "
-                    "hospitals train together | # | # |"
-                ),
-            ),
+            ("README.md",
+             n(
+                 "starting model | # | # | | each hospital trains alone | # | # | | "
+                 "hospitals train together | # | # |"
+             )),
         ),
     ),
     "real surgeries": Fact(
@@ -186,13 +184,11 @@ FACTS = {
             for row in ("As received", "Local Train", "FedAvg", "PFedSIS") for place in (0, -1)
         ),
         (
-            (
-                "README.md",
-                n(
-                    "rendered scenes | # | # | | each hospital trains alone | # ± @ | # ± @ | | "
-                    "together, FedAvg | # ± @ | # ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
-                ).replace("@", r"[\d.]+"),
-            ),
+            ("README.md",
+             n(
+                 "rendered scenes | # | # | | each hospital trains alone | # ± @ | # ± @ | | "
+                 "together, FedAvg | # ± @ | # ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
+             ).replace("@", r"[\d.]+")),
         ),
     ),
     "rounds and steps of FL-EndoViT's weights": Fact(

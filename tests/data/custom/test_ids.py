@@ -67,10 +67,8 @@ def test_there_may_be_255_classes():
 @pytest.mark.parametrize(("given", "sentence"), [
     (None, "'ids' is None; .* a colour needs quotes"), ({}, "'ids' is {}; write"),
     ([1, 2], r"'ids' is \[1, 2\]; write"),
-    *(
-        ({value: "a"}, re.escape(f"'ids' has the value {value!r}; write"))
-        for value in (-1, 65536, 1.5, True, math.nan, None, "red", "#ff00", (1, 2), (1, 2, 256), "1, -2, 3")
-    ),
+    *(({value: "a"}, re.escape(f"'ids' has the value {value!r}; write"))
+      for value in (-1, 65536, 1.5, True, math.nan, None, "red", "#ff00", (1, 2), (1, 2, 256), "1, -2, 3")),
     ({1: "a", "#010101": "b"}, "'ids' has #010101 twice"),
     ({"#000001": "a", (0, 0, 1): "b"}, "'ids' has #000001 twice"),
     ({"#000001": "a", 256: "b"}, "'ids' has the value 256 beside colours"),

@@ -148,18 +148,16 @@ def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mas
 @pytest.mark.parametrize(("dataset", "classes"), [
     ("grasp", [0, 1, 1, 1, 1, 1, 1, 1]),  # all seven instruments are foreground
     ("sar_rarp50", [0, 3, 2, 1, 0, 0, 0, 0, 0, 0]),  # everything but the tool is background
-    (
-        "sisvse",  # heads are claspers, bodies are shafts
-        [
-            0, 3, 1,  # background, HarmonicAce
-            3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
-            3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
-            3, 2, 1, 3, 2, 1,  # clip appliers
-            0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
-            0, 0, 0, 0, 0,  # organs
-            0, 0, 0,  # gauze, other instruments, other tissues
-        ],
-    ),
+    ("sisvse",  # heads are claspers, bodies are shafts
+     [
+         0, 3, 1,  # background, HarmonicAce
+         3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
+         3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
+         3, 2, 1, 3, 2, 1,  # clip appliers
+         0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
+         0, 0, 0, 0, 0,  # organs
+         0, 0, 0,  # gauze, other instruments, other tissues
+     ]),
 ])  # fmt: skip
 def test_every_value_of_a_mask_has_its_class(dataset, classes, tmp_path):
     write(tmp_path / "000000000.png", np.arange(len(classes), dtype=np.uint8)[None])
