@@ -47,9 +47,7 @@ def test_ones_own_network_is_trained_to_the_bits_of_a_federation_of_one_site(tra
     (UNET | {"features": "$[4, 4, 8, 8, 8, 4]"}, "network_def.features is the expression '$[4, 4"),
     (UNET | {"in_channels": 1}, "network_def: BasicUNet does not take frames [2, 3, 64, 96] ("),
 ])  # fmt: skip
-def test_a_network_that_cannot_be_used_is_refused_before_the_first_step(
-    train, refusal, definition, sentence, tmp_path, monkeypatch
-):
+def test_a_network_without_use_is_refused_at_the_start(train, refusal, definition, sentence, tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     assert refusal(train, definition).startswith(sentence)
     assert not (tmp_path / "out" / "model.safetensors").exists()
@@ -58,9 +56,7 @@ def test_a_network_that_cannot_be_used_is_refused_before_the_first_step(
 
 
 @pytest.mark.slow
-def test_a_monai_network_is_trained_scored_and_shown_with_its_header_alone(
-    train, run, site_config, video, tmp_path, monkeypatch
-):
+def test_a_monai_network_is_trained_scored_and_shown(train, run, site_config, video, tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     path = train(UNET)

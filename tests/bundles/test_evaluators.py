@@ -60,13 +60,15 @@ def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, zoo, bundle
     assert result["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and result["frames"] == 2
 
 
-def test_another_split_and_policy_can_be_asked_for_and_another_class_map_is_refused(
-    evaluate, refusal, checkpoint, three_class_site
-):
+def test_other_splits_do_and_a_refusal_leaves_their_result(evaluate, refusal, checkpoint, three_class_site, tmp_path):
     summary = evaluate(checkpoint, split="validation", empty_policy="paper")
     assert summary["split"] == "validation" and summary["policy"] == "paper"
     sentence = refusal(evaluate, checkpoint, site_config=str(three_class_site))
     assert "trained for 4 classes and the site has 3" in sentence and str(checkpoint) in sentence
+    save_weights(tmp_path / "other.safetensors", {"weight": torch.ones(1)})
+    sentence = refusal(evaluate, str(tmp_path / "other.safetensors"))
+    assert "other.safetensors is a checkpoint of another network than PvtFpn" in sentence
+    assert json.loads((tmp_path / "results" / "metrics.json").read_text()) == summary
 
 
 @pytest.fixture
@@ -113,19 +115,9 @@ def test_half_precision_is_scored_as_its_numbers_in_full(evaluate, of_parts, tmp
     ({"empty_policy": "skip"}, "empty_policy is 'skip'; use one of diagonal, paper"),
     ({"splt": "test"}, "unknown option --splt; did you mean --split?"),
 ])  # fmt: skip
-def test_a_wrong_command_line_of_evaluation_is_refused_in_one_sentence(
-    evaluate, refusal, checkpoint, overrides, sentence, tmp_path
-):
+def test_a_wrong_command_line_of_evaluation_is_refused(evaluate, refusal, checkpoint, overrides, sentence, tmp_path):
     assert sentence in refusal(evaluate, **{"checkpoint": str(checkpoint), **overrides})
     assert not (tmp_path / "results").exists()
-
-
-def test_a_refused_evaluation_leaves_an_earlier_result_as_it_was(evaluate, refusal, checkpoint, tmp_path):
-    earlier = evaluate(checkpoint)
-    save_weights(tmp_path / "other.safetensors", {"weight": torch.ones(1)})
-    sentence = refusal(evaluate, str(tmp_path / "other.safetensors"))
-    assert "other.safetensors is a checkpoint of another network than PvtFpn" in sentence
-    assert json.loads((tmp_path / "results" / "metrics.json").read_text()) == earlier
 
 
 def test_a_folder_becomes_masks_and_overlays_and_options_are_those_of_the_command(run, checkpoint, tmp_path):
@@ -161,9 +153,8 @@ def test_an_error_on_the_way_and_a_bundle_without_weights_leave_nothing(run, ref
     cv2.imwrite(str(tmp_path / "frames" / "1.png"), np.full((70, 100, 3), 90, np.uint8))
     (tmp_path / "frames" / "2.png").write_bytes(b"")
     options = {"output_dir": str(tmp_path / "out"), **SIZE}
-    sentence = refusal(
-        run, "pfedsis", "inference", input=str(tmp_path / "frames"), checkpoint=str(checkpoint), **options
-    )
+    given = {"input": str(tmp_path / "frames"), "checkpoint": str(checkpoint)}
+    sentence = refusal(run, "pfedsis", "inference", **given, **options)
     assert sentence.startswith(f"image {tmp_path}/frames/2.png cannot be read")
     assert refusal(run, "pfedsis", "inference", input=str(video), bundle_root=str(tmp_path), **options) == (
         f"bundle {tmp_path.name!r} ships no weights ({tmp_path}/models/model.json does not exist); name a checkpoint "
@@ -201,9 +192,7 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
     ({"precision": "half"}, "precision is 'half'; use one of float32, bf16"),
     ({"inputs": "x"}, "unknown option --inputs; did you mean --input?"),
 ])  # fmt: skip
-def test_a_wrong_command_line_of_inference_is_refused_in_one_sentence(
-    run, refusal, checkpoint, video, tmp_path, overrides, sentence
-):
+def test_a_wrong_command_line_of_inference_is_refused(run, refusal, checkpoint, video, tmp_path, overrides, sentence):
     options = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **overrides}
     assert refusal(run, "pfedsis", "inference", **options).startswith(sentence)
     assert not (tmp_path / "out").exists()

@@ -186,9 +186,7 @@ def federated(site_config, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "arguments", "network"), CHOICES)
-def test_the_best_model_is_scored_by_the_bundle_as_directly(
-    run, federated, site_config, tmp_path, method, arguments, network
-):
+def test_the_best_model_is_scored_as_directly(run, federated, site_config, tmp_path, method, arguments, network):
     best = federated(method, arguments, network)
     assert json.loads(load_metadata(best)["network"]) == network
     options = {"site_config": str(site_config), "checkpoint": str(best), "output_dir": str(tmp_path / "out")}

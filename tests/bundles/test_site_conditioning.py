@@ -72,32 +72,21 @@ def evaluate(run, tmp_path):
     """Return a function that runs evaluate.yaml and returns its scores."""
 
     def evaluate(checkpoint, site_config):
-        run(
-            "fedst", "train", "evaluate",
-            site_config=str(site_config), checkpoint=str(checkpoint), output_dir=str(tmp_path / "results"),
-        )  # fmt: skip
+        files = {"site_config": site_config, "checkpoint": checkpoint, "output_dir": tmp_path / "results"}
+        run("fedst", "train", "evaluate", **{name: str(path) for name, path in files.items()})
         result = json.loads((tmp_path / "results" / "metrics.json").read_text())
         return {metric["name"]: result[metric["name"]] for metric in result["metrics"]}
 
     return evaluate
 
 
-# ---- headers
-
-
-def test_headers_record_the_encoder_of_the_sites_text(own, for_unseen, federation):
+def test_headers_record_the_encoder_of_the_sites_text_if_the_method_uses_it(own, for_unseen, federation):
     assert load_metadata(own)["told"] == f"sentence {MINILM_SHA256}"
     notes = load_metadata(for_unseen)
     assert notes["told"] == "" and notes["sites"] == "2"
     assert json.loads(notes["arguments"]) == dict(federation.job.arguments)
     assert needs_site(notes) and not needs_site(load_metadata(own)) and not needs_site({})
-
-
-def test_a_method_without_conditioning_adds_no_notes():
     assert conditioned_header("") == unconditioned_header(load_method("fedavg"), {}, 3) == {}
-
-
-# ---- evaluation
 
 
 def test_a_sites_own_model_keeps_its_vector_at_home_and_at_another_site(evaluate, own, scenes):
@@ -156,9 +145,6 @@ def test_a_header_without_the_methods_arguments_is_refused(for_unseen, scenes, t
         describe_site(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
 
 
-# ---- inference
-
-
 def masks_in(folder):
     return [cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in sorted((folder / "masks").iterdir())]
 
@@ -174,9 +160,7 @@ def shown(checkpoint, indicator, video):
     return [predictor(item["image"], item["shot"].image.shape[:2])[1] for item in stream]
 
 
-def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
-    run, refusal, for_unseen, own, scenes, video, tmp_path, caplog
-):
+def test_frames_are_predicted_with_the_sites_vector(run, refusal, for_unseen, own, scenes, video, tmp_path, caplog):
     options = {"input": str(video), "checkpoint": str(for_unseen)}
     seen, mean = tmp_path / "seen", tmp_path / "mean"
     run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(seen), **options)

@@ -138,18 +138,14 @@ def test_a_restored_frame_keeps_what_was_visible(run, sites, model, tmp_path):
 @pytest.mark.parametrize(
     "learnt, has", [("segmentation", "depth"), ("depth", "reconstruction"), ("depth", "segmentation")]
 )
-def test_a_model_of_another_task_is_refused_in_one_sentence(
-    run, refusal, sites, site_config, model, tmp_path, learnt, has
-):
+def test_a_model_of_another_task_is_refused(run, refusal, sites, site_config, model, tmp_path, learnt, has):
     path, *_ = model(learnt)
     sentence = refusal(evaluated, run, sites.get(has, site_config), path, tmp_path / "out")
     assert sentence.startswith(f"checkpoint {path} was trained for {learnt}, but the site's task is {has}; use ")
     assert not (tmp_path / "out").exists()
 
 
-def test_as_many_classes_of_other_names_and_a_task_that_the_bundle_does_not_learn_are_refused(
-    run, refusal, sites, site_config, model, tmp_path
-):
+def test_other_names_of_classes_and_an_unknown_task_are_refused(run, refusal, sites, site_config, model, tmp_path):
     path, *_ = model("segmentation")
     notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
     save_weights(path, load_weights(path), notes)
@@ -223,9 +219,7 @@ def toy(run, bundles, tmp_path, monkeypatch):
     return partial(run, "toy")
 
 
-def test_a_bundle_trains_and_evaluates_on_clips_and_a_network_that_remembers_nothing_is_shown_no_stream(
-    toy, refusal, sites, video, tmp_path
-):
+def test_a_bundle_trains_and_evaluates_on_clips_and_not_on_streams(toy, refusal, sites, video, tmp_path):
     site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
     toy("train", **site)
     path = tmp_path / "best.safetensors"

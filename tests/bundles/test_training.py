@@ -44,9 +44,7 @@ def task_at(site):
 
 
 @BOTH
-def test_training_leaves_the_last_and_the_best_weights_with_their_origin(
-    run, bundle, method, site_config, small, tmp_path
-):
+def test_training_leaves_the_last_and_the_best_weights(run, bundle, method, site_config, small, tmp_path):
     workflow = run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
     assert workflow.check_properties() == []
     left = {path.name for path in (tmp_path / "out").iterdir()}
@@ -81,9 +79,7 @@ def test_training_starts_from_the_shipped_weights_and_by_paper_yaml_from_the_see
         assert (settings.height, settings.width) == size
 
 
-def test_paper_yaml_of_surgfed_trains_sam2_small_from_published_weights_that_the_user_names(
-    bundles, refusal, tmp_path, monkeypatch
-):
+def test_paper_yaml_of_surgfed_trains_sam2_small_from_weights_that_are_named(bundles, refusal, tmp_path, monkeypatch):
     monkeypatch.setitem(ARCHITECTURES, "small", TOY)
     monkeypatch.delenv(START_VARIABLE, raising=False)
     videos = {"train": 1, "validation": 1, "test": 1}
@@ -114,7 +110,7 @@ def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_
     assert torch.equal(network.encoder.norm4.weight, encoder["norm4.weight"])
 
 
-def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
+def test_validation_scores_as_in_a_federation_and_rounds_differ_between_processes(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
     dataset = engines.readable_dataset(site, "validation", task, settings)
@@ -126,11 +122,6 @@ def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
         step(SimpleNamespace(state=state, network=network), batch)
     scores = score_quickly(network, task, dataset)
     assert engines.FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
-
-
-def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_processes_train_together(site_config, small):
-    site, settings = load_site(site_config), settings_of(small)
-    task = task_at(site)
     dataset, method = engines.readable_dataset(site, "train", task, settings), load_method("pfedsis")
     rounds, again, other = (engines.Rounds(dataset, settings, task, method, rank=rank) for rank in (0, 0, 1))
     first, second = list(rounds), list(rounds)
@@ -152,9 +143,7 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
     ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
     ({"training#start": "file"}, "training: start is 'file', but no file is given; set SURGFL_START"),
 ])  # fmt: skip
-def test_a_wrong_command_line_is_refused_in_one_sentence(
-    run, refusal, site_config, small, tmp_path, overrides, sentence
-):
+def test_a_wrong_command_line_is_refused(run, refusal, site_config, small, tmp_path, overrides, sentence):
     options = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **overrides}
     assert refusal(run, "pfedsis", "train", **options).startswith(sentence)
     assert not (tmp_path / "out").exists()

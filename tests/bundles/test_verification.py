@@ -93,7 +93,7 @@ def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_
 
 
 @WITH_WEIGHTS
-def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, bundle):
+def test_metadata_hold_measured_scores_the_packages_of_these_tests_and_the_size_of_the_weights(bundles, bundle):
     metadata = metadata_of(bundles, bundle)
     facts = json.loads((bundles / bundle / FACTS).read_text())
     named = [score["dice"]["mean"] for score in facts["scores"] if score["where"] == "named look"]
@@ -107,6 +107,16 @@ def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, 
         assert version(name) == stated, name
     for name, key in (("monai", "monai_version"), ("numpy", "numpy_version"), ("torch", "pytorch_version")):
         assert version(name).partition("+")[0] == metadata[key]
+    notes = load_metadata(bundles / bundle / MODEL)
+    size = [int(notes["height"]), int(notes["width"])]
+    data = metadata["network_data_format"]
+    assert size == data["inputs"]["image"]["spatial_shape"] == data["outputs"]["pred"]["spatial_shape"]
+    transforms = document(bundles, bundle, "inference")["preprocessing"]["transforms"]
+    (fitted,) = [transform for transform in transforms if transform["_target_"].endswith("FrameToNetworkd")]
+    assert size == [fitted["height"], fitted["width"]]
+    names = notes["outputs"].split(",")
+    assert data["outputs"]["pred"]["channel_def"] == {str(n): name for n, name in enumerate(names)}
+    assert data["outputs"]["pred"]["num_channels"] == len(names)
 
 
 @pytest.mark.parametrize("bundle", ["pvt_fpn", "pfedsis"])
@@ -148,16 +158,12 @@ def test_the_properties_of_the_bundle_are_complete(bundles, bundle, tmp_path):
 
 
 @EACH
-def test_metadata_follow_the_schema_and_the_changelog_has_the_version(bundles, bundle, tmp_path):
+def test_metadata_follow_the_schema_and_the_network_takes_their_size(bundles, bundle, tmp_path, monkeypatch):
     shutil.copy(SCHEMA, tmp_path / "schema.json")  # an existing file is not downloaded
     path = bundles / bundle / "configs" / "metadata.json"
     verify_metadata(meta_file=str(path), filepath=str(tmp_path / "schema.json"))
     metadata = metadata_of(bundles, bundle)
     assert metadata["version"] in metadata["changelog"]
-
-
-@EACH
-def test_the_network_takes_the_size_of_the_metadata_from_the_bundles_folder(bundles, bundle, monkeypatch):
     monkeypatch.chdir(bundles / bundle)
     files = {"meta_file": "configs/metadata.json", "config_file": "configs/inference.yaml"}
     verify_net_in_out("network_def", **files, device="cpu")
@@ -169,22 +175,15 @@ def together(bundles: Path, bundle: str, *configs: str) -> dict:
 
 
 @EACH
-def test_training_and_inference_have_one_network_and_evaluation_its_input_size(bundles, bundle):
+def test_all_configs_have_one_network_and_size_and_a_hospital_trains_at_a_laptops_settings(bundles, bundle):
     train, inference = (document(bundles, bundle, config) for config in ("train", "inference"))
     assert train["network_def"] == inference["network_def"]
     evaluation = together(bundles, bundle, "train", "evaluate")["training"]
     assert [evaluation[side] for side in ("height", "width")] == [inference["height"], inference["width"]]
-
-
-@EACH
-def test_one_hospital_trains_at_a_laptops_settings_and_paper_yaml_has_those_that_federations_begin_from(
-    bundles, bundle
-):
     own = yaml.safe_load((BUNDLES / f"{bundle}.yaml").read_text()).get("training", {})
     paper = training_from(own)
-    assert (
-        load_bundle(bundle).training == training_from(together(bundles, bundle, "train", "paper")["training"]) == paper
-    )
+    merged = training_from(together(bundles, bundle, "train", "paper")["training"])
+    assert load_bundle(bundle).training == merged == paper
     alone = training_from(document(bundles, bundle, "train")["training"])
     start = "rendered" if weights_of(bundle) in SHIPPING else "random"
     assert (alone.start, alone.epochs, alone.rounds * alone.iterations) == (start, 0, 80)
@@ -210,20 +209,6 @@ def test_paper_yaml_has_the_papers_network_and_size_and_begins_from_published_we
     definition = {key: value for key, value in config["network_def"].items() if not str(value).startswith(("$", "@"))}
     parameters = weightless(definition).named_parameters()
     assert sum(value.numel() for name, value in parameters if name.split(".")[0] not in without) == published
-
-
-@WITH_WEIGHTS
-def test_metadata_and_preprocessing_have_the_size_that_the_shipped_weights_have_learnt_at(bundles, bundle):
-    notes = load_metadata(bundles / bundle / MODEL)
-    size = [int(notes["height"]), int(notes["width"])]
-    data = metadata_of(bundles, bundle)["network_data_format"]
-    assert size == data["inputs"]["image"]["spatial_shape"] == data["outputs"]["pred"]["spatial_shape"]
-    transforms = document(bundles, bundle, "inference")["preprocessing"]["transforms"]
-    (fitted,) = [transform for transform in transforms if transform["_target_"].endswith("FrameToNetworkd")]
-    assert size == [fitted["height"], fitted["width"]]
-    names = notes["outputs"].split(",")
-    assert data["outputs"]["pred"]["channel_def"] == {str(n): name for n, name in enumerate(names)}
-    assert data["outputs"]["pred"]["num_channels"] == len(names)
 
 
 @EACH

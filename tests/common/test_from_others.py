@@ -28,13 +28,10 @@ def test_a_name_prints_as_it_reads(text, good):
     assert is_plain(text) is good
 
 
-def test_a_sentence_is_put_on_one_line_and_bounded():
+def test_a_sentence_is_bounded_to_one_line_and_our_own_line_breaks_stay():
     assert one_line(FORGED) == MEANT
     assert one_line("a  b") == "a  b"  # what prints as it reads stays
     assert one_line("x" * 10**7, 20) == "x" * 17 + "..."
-
-
-def test_our_own_line_breaks_stay_and_nothing_that_a_terminal_obeys():
     assert printable("head\n----\n1\t2") == "head\n----\n1\t2"
     text = printable(FORGED)
     assert "\n" in text and not set(text) & set("\x1b\r\x07\x9b\u202e")
@@ -71,19 +68,13 @@ def test_a_cell_of_a_table_is_no_formula(cell, expected):
     assert table_cells([cell]) == [expected]
 
 
-# ---- YAML
-
-
 @pytest.mark.parametrize("text", [
     "", "a: 1\nb: [x, 2.5, null, true, 2026-11-22]\nc: {d: {e: f}}",
     "base: &base {a: 1, b: 2}\nother: {<<: *base, b: 3}\nthird: *base", "|\n  several\n  lines\n",
     "[" * MOST_LEVELS + "]" * MOST_LEVELS,
 ])  # fmt: skip
-def test_what_a_person_writes_is_read_as_pyyaml_reads_it(text):
+def test_what_a_person_writes_is_read_as_pyyaml_reads_it_and_a_list_may_be_a_key(text):
     assert read_yaml(text) == yaml.safe_load(text)
-
-
-def test_a_list_may_be_a_key():
     assert read_yaml("{[255, 0, 0]: shaft}") == {(255, 0, 0): "shaft"}
 
 
@@ -129,9 +120,6 @@ def test_a_billion_laughs_are_refused_at_once(opened, closed):
     assert time.monotonic() - began < 2
 
 
-# ---- code
-
-
 @pytest.mark.parametrize("value", [
     {"mode": "$import os"}, {"mode": " $__import__('os').system('true')"}, {"a": {"b": ["plain", "@network"]}},
     {"a": "%train.yaml::lr"}, {"a": "{$HOME}"}, {"a": "${HOME}"}, {"_target_": "os.system", "command": "true"},
@@ -143,9 +131,14 @@ def test_what_would_run_is_refused_wherever_it_lies(value):
         refuse_code(value, "job: arguments")
 
 
-def test_names_and_numbers_pass():
+def test_names_and_numbers_pass_and_values_that_nest_too_deep_are_not_walked_to_their_end():
     plain = {"mode": "corrected", "rate": 1e-3, "none": None, "yes": True, "parts": ["encoder", "head.0"]}
     refuse_code(plain | {"50%": "a@b $"}, "job")
+    deep: dict = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    with pytest.raises(ValueError, match=f"nested deeper than {DEEPEST} levels"):
+        refuse_code(deep, "x")
 
 
 @pytest.mark.parametrize("text", ["$1 + 1", "@other", "%other"])
@@ -155,11 +148,3 @@ def test_monai_itself_puts_something_else_in_the_place_of_these(text):
     parser.parse()
     assert is_expression(text) and parser.get_parsed_content("a") != text
     assert not is_expression("3") and parser.get_parsed_content("plain") == "3"
-
-
-def test_values_that_nest_too_deep_are_refused_and_not_walked_to_their_end():
-    deep: dict = {}
-    for _ in range(100_000):
-        deep = {"a": deep}
-    with pytest.raises(ValueError, match=f"nested deeper than {DEEPEST} levels"):
-        refuse_code(deep, "x")

@@ -126,14 +126,11 @@ def test_what_is_no_finite_number_is_never_in_a_range(value):
             between("fedprox", "mu", value, 0, whole=whole)
 
 
-def test_whole_numbers_are_of_their_type():
+def test_whole_numbers_are_of_their_type_and_none_stands_for_something():
     between("krum", "faults", 2, 0, whole=True)
     for value in (2.0, 2.5):
         with pytest.raises(ValueError, match="it is a whole number"):
             between("krum", "faults", value, 0, whole=True)
-
-
-def test_none_is_taken_where_it_stands_for_something():
     between("multi_krum", "keep", None, 1, whole=True, null="n - f")
     with pytest.raises(ValueError, match=r"multi_krum: keep is 0; it is a whole number, .*, or null for n - f"):
         between("multi_krum", "keep", 0, 1, whole=True, null="n - f")
@@ -167,13 +164,10 @@ def test_a_text_is_no_list_of_names(value):
 
 
 @pytest.mark.parametrize("value", ["votes", None, ["equal"], True])
-def test_a_choice_is_one_of_those_listed(value):
+def test_a_choice_or_a_mode_is_one_of_those_listed(value):
     one_of("feddp", "weighting", "equal", ("equal", "samples"))
     with pytest.raises(ValueError, match=re.escape(f"feddp: weighting {value!r} is unknown; use one of equal, s")):
         one_of("feddp", "weighting", value, ("equal", "samples"))
-
-
-def test_a_mode_is_corrected_or_as_released():
     check_mode("fedprox", "as_released")
     with pytest.raises(ValueError, match="fedprox: mode 'both' is unknown; use one of corrected, as_released"):
         check_mode("fedprox", "both")

@@ -228,7 +228,7 @@ def drawn(dataset: SampleDataset, *, batch_size: int, seed: int) -> dict[str, to
     return next(batches(dataset, batch_size=batch_size, iterations=1, generator=generator, augment=True))
 
 
-def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
+def test_clips_in_batches_are_augmented_alike_and_end_with_the_single_frames(dense):
     batch = drawn(dataset_of(dense(), FOUR), batch_size=6, seed=1)
     assert (batch["image"].shape, batch["image"].dtype) == ((6, 4, 3, 64, 80), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((6, 64, 80), torch.int64)
@@ -238,9 +238,6 @@ def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
             inside = clip[3] > 0
             assert torch.equal(clip[0] > 0, inside)
             torch.testing.assert_close(clip[0][inside], clip[3][inside] - 36)
-
-
-def test_single_frames_are_drawn_alike_with_clips_and_style_is_that_of_the_current_frames(dense):
     single, clips = (dataset_of(dense(), spec) for spec in (SampleSpec(), FOUR))
     batch, batch_of_clips = (drawn(data, batch_size=8, seed=4) for data in (single, clips))
     assert torch.equal(batch["image"], batch_of_clips["image"][:, -1])

@@ -45,7 +45,7 @@ def indices(drawn: list[dict[str, torch.Tensor]]) -> list[int]:
     return [round(float(image[2, 0, 0]) * 255) - 100 for batch in drawn for image in batch["image"]]
 
 
-def test_an_item_is_the_frame_at_the_networks_size_and_items_end(make_site):
+def test_an_item_is_the_frame_at_the_networks_size_and_batches_are_floats_and_integers(make_site):
     dataset = dataset_of(make_site())
     assert len(dataset) == 4
     for index, item in enumerate(dataset):
@@ -55,9 +55,6 @@ def test_an_item_is_the_frame_at_the_networks_size_and_items_end(make_site):
     assert torch.equal(dataset[-1]["image"], dataset[3]["image"])
     with pytest.raises(IndexError):
         dataset[4]
-
-
-def test_batches_are_float_images_and_integer_labels(make_site):
     (batch,) = draw(dataset_of(make_site(), height=32, width=64), iterations=1, augment=True)
     assert (batch["image"].shape, batch["image"].dtype) == ((2, 3, 32, 64), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((2, 32, 64), torch.int64)

@@ -116,7 +116,7 @@ def test_ids_are_mapped_one_by_one_and_255_is_unknown_unless_the_table_has_it(tm
         map_ids(label, {0: 0, 160: 1}, path=tmp_path, allowed="")
 
 
-def test_numbers_in_names_are_read_replaced_and_ordered(tmp_path):
+def test_numbers_in_names_are_read_replaced_ordered_and_spaced(tmp_path):
     assert sorted(["seq_10", "seq_2", "a", "seq_1"], key=natural_order) == ["a", "seq_1", "seq_2", "seq_10"]
     names = ["frame012.png", "img_07_raw.png", "000000060.png", "v2frame3.png"]
     assert [frame_number(tmp_path / name) for name in names] == [12, 7, 60, 3]
@@ -133,9 +133,6 @@ def test_numbers_in_names_are_read_replaced_and_ordered(tmp_path):
     (tmp_path / "frame001.png").touch()
     with pytest.raises(DataError, match="has the same frame number as"):
         files_by_number(tmp_path, "*.png")
-
-
-def test_spacing_and_steps_of_frame_numbers():
     assert (spacing([0, 60, 120]), spacing([3, 27, 15, 51]), spacing([5]), spacing([])) == (60, 12, 0, 0)
     assert (whole_steps(0.2, 60.0), whole_steps(0.1, 30.0)) == (12, 3)  # no binary fractions
     assert whole_steps(0.2, 2.0) == whole_steps(0.01, 2.0) == 0
@@ -190,15 +187,11 @@ def test_threads_and_several_videos_do_not_disturb_each_other(tmp_path):
         np.testing.assert_array_equal(image, whole[path][number])
 
 
-def test_another_video_of_the_same_name_is_read_anew(tmp_path):
+def test_another_video_of_the_same_name_is_read_anew_and_missing_frames_are_refused(tmp_path):
     path = encoded(tmp_path / "a.mp4", *FORMS["b-frames.mp4"])
     first = read_frame(path, 5)
     encoded(path, *FORMS["one-key.mp4"])
     assert (read_frame(path, 5) == decoded(path)[5]).all() and (first != read_frame(path, 5)).any()
-
-
-def test_missing_frames_and_files_that_are_no_video_are_refused(tmp_path):
-    path = encoded(tmp_path / "a.mp4", *FORMS["b-frames.mp4"])
     for number in (-1, FRAMES):
         with pytest.raises(DataError, match=rf"a\.mp4: has no frame {number}, but frames 0 to 39"):
             read_frame(path, number)

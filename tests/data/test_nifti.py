@@ -85,16 +85,13 @@ def test_axes_may_be_taken_as_stored(masks, tmp_path):
     np.testing.assert_array_equal(read_labels(tmp_path / "a.nii"), masks)
 
 
-def test_a_slope_in_the_header_is_undone(masks, tmp_path):
+def test_a_slope_is_undone_and_large_labels_take_16_bits_in_order_from_many_chunks(masks, tmp_path, monkeypatch):
     write_labels(path := tmp_path / "a.nii", masks * 10)
     header = bytearray(path.read_bytes())
     header[112:116] = np.float32(0.1).tobytes()  # scl_slope, at its place in the standard
     path.write_bytes(header)
     assert nib.load(path).dataobj.slope == np.float32(0.1)
     np.testing.assert_array_equal(read_labels(path), masks)
-
-
-def test_large_labels_take_16_bits_and_frames_come_in_order_from_many_chunks(monkeypatch, tmp_path):
     masks = np.array([[[0, 300], [65535, 1]]], dtype=np.int64)
     write_labels(path := tmp_path / "a.nii.gz", masks)
     labels = read_labels(path)

@@ -74,16 +74,13 @@ def sampled(seed: int, count: int, **options: object) -> list[Augmentation]:
     return [sample_augmentation(generator, **options) for _ in range(count)]
 
 
-def test_draws_stay_in_their_range_and_use_it():
+def test_draws_use_their_range_and_other_options_change_only_their_own_draws():
     drawn = sampled(0, 400, width=64)
     assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(32, 36), *range(124, 129)}
     assert 160 < sum(d.flip_horizontal for d in drawn) < 240
     assert 160 < sum(d.flip_vertical for d in drawn) < 240
     assert all(0 <= d.left < 1 and 0 <= d.top < 1 for d in drawn)
     assert drawn == sampled(0, 400, width=64)
-
-
-def test_other_options_change_only_their_own_draws():
     usual = sampled(3, 400, width=100)
     unflipped, uncropped = sampled(3, 400, width=100, flips=False), sampled(3, 400, width=100, crops=False)
     scaled = sampled(3, 400, width=100, smallest=0.75, largest=2.25)
@@ -151,15 +148,12 @@ def test_depth_is_divided_by_the_zoom(width, expected):
     assert set(targets["label"].ravel()) <= {0, 200, 30, 40, 50, 60, 70, 80}
 
 
-def test_a_turn_of_90_degrees_is_numpys():
+def test_a_turn_is_numpys_at_90_degrees_keeps_the_middle_and_makes_up_no_id():
     images = np.random.default_rng(0).integers(0, 255, (2, 9, 9, 3)).astype(np.uint8)
     label = np.random.default_rng(1).integers(0, 4, (9, 9)).astype(np.uint8)
     turned, targets = turn(images, {"label": label}, 90.0)
     assert np.array_equal(turned, np.rot90(images, axes=(1, 2)))
     assert np.array_equal(targets["label"], np.rot90(label))
-
-
-def test_a_turn_keeps_the_middle_makes_up_no_id_and_fills_with_zeros():
     label = np.full((31, 41), 3, dtype=np.uint8)
     label[15, 20] = 1
     _, targets = turn(np.zeros((1, 31, 41, 3), np.uint8), {"label": label}, 30.0)
@@ -167,14 +161,11 @@ def test_a_turn_keeps_the_middle_makes_up_no_id_and_fills_with_zeros():
     assert set(np.unique(targets["label"])) == {0, 1, 3}
 
 
-def test_turns_are_uniform_between_both_ends():
+def test_turns_are_uniform_between_both_ends_and_no_turn_or_colours_draw_nothing():
     generator = torch.Generator().manual_seed(2)
     drawn = np.array([sample_turn(generator, 20.0) for _ in range(4000)])
     assert -20 <= drawn.min() < -19.9 and 19.9 < drawn.max() <= 20
     assert abs(drawn.mean()) < 0.6 and abs(drawn.std() - 20 / np.sqrt(3)) < 0.3
-
-
-def test_no_turn_and_no_colours_draw_nothing_and_return_the_same_frames():
     generator = torch.Generator().manual_seed(1)
     before, images = generator.get_state(), frames()
     drawn = sample_colours(generator, 0.0)
@@ -288,16 +279,13 @@ def test_points_of_a_table_by_hand():
         assert np.abs(change_colours(image, drawn)[0, 0, 0].astype(int) - expected).max() <= 1, drawn
 
 
-def test_no_saturation_is_the_luma_and_grey_stays_grey_whatever_the_turn():
+def test_no_saturation_is_the_luma_and_a_turn_of_hues_changes_no_grey():
     image = frames()
     grey = change_colours(image, Colours(saturation=0.0))[0]
     expected = cv2.cvtColor(image[0], cv2.COLOR_RGB2GRAY)
     assert np.abs(grey.astype(int) - expected[..., None]).max() <= 1
     level = of_colour(120, 120, 120)
     assert np.array_equal(change_colours(level, Colours(hue=1.3, saturation=1.5)), level)
-
-
-def test_a_third_of_a_turn_leads_from_red_to_green():
     turned = change_colours(of_colour(140, 100, 100), Colours(hue=2 * np.pi / 3))[0, 0, 0]
     hue, _, _ = colorsys.rgb_to_hsv(*(turned / 255.0))
     assert hue == pytest.approx(1 / 3, abs=0.02)
@@ -305,7 +293,7 @@ def test_a_third_of_a_turn_leads_from_red_to_green():
     assert turned @ luma == pytest.approx(np.array([140, 100, 100]) @ luma, abs=1)
 
 
-def test_noise_has_the_deviation_drawn_and_blur_takes_deviation_away():
+def test_noise_blur_and_compression_go_by_what_is_drawn():
     level = np.full((1, 96, 128, 3), 128, np.uint8)
     first, other = (change_colours(level, Colours(noise=9.0, grain=g)).astype(float) for g in (0, 500_000))
     assert first.std() == pytest.approx(9.0, rel=0.05) and first.mean() == pytest.approx(128, abs=0.3)
@@ -314,9 +302,6 @@ def test_noise_has_the_deviation_drawn_and_blur_takes_deviation_away():
     assert change_colours(large, Colours(noise=5.0, grain=7)).std() == pytest.approx(5.0, rel=0.05)
     busy = frames(height=64, width=64)
     assert change_colours(busy, Colours(blur=1.5)).std() < 0.5 * busy.std()
-
-
-def test_compression_goes_by_the_drawn_quality_and_keeps_the_channels_order():
     image = frames(height=64, width=64)
     near, far = (change_colours(image, Colours(quality=q)).astype(int) for q in (95, 20))
     assert 0 < np.abs(near - image).mean() < np.abs(far - image).mean()

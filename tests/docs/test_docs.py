@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -39,11 +38,7 @@ from tests.docs.rules import (
 from tests.narrow import make_narrow, narrow_library, narrow_weights
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [
-    "README.md",
-    "CONTRIBUTING.md",
-    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
-]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("docs/**/*.md")))]
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
     "README.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Makefile", "setup.cfg",
@@ -123,9 +118,10 @@ def follow(sandbox: Sandbox, document: str) -> Path:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_block_has_a_rule(document):
+def test_every_block_has_a_rule_and_commands_in_running_text_exist(document):
     """A block without a language, or of an unknown one, would be executed by nobody."""
     assert [str(block) for block in BLOCKS[document] if block.language not in RULES] == []
+    assert list(filter(None, map(refuse_command, commands_in(prose_of(ROOT / document))))) == []
 
 
 def test_no_block_is_overlooked(tmp_path):
@@ -209,20 +205,12 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
 
 
-def test_no_command_is_made_smaller_that_is_not_there():
+def test_commands_made_smaller_or_left_to_the_tutorial_are_there():
     """If this fails a line of SMALLER matches nothing any more: take it out, or correct it."""
     text = "\n".join(block.text for blocks in BLOCKS.values() for block in blocks if block.language == "sh")
     assert [pattern for pattern, *_ in SMALLER if not re.search(pattern, text, re.MULTILINE)] == []
-
-
-def test_what_is_left_to_the_tutorial_is_run_there():
     lines = "".join(block.text for block in BLOCKS["docs/tutorials/first-federation.md"]).splitlines()
     assert IN_TUTORIAL in lines and smaller(IN_TUTORIAL) == IN_TUTORIAL
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_commands_in_running_text_exist(document):
-    assert list(filter(None, map(refuse_command, commands_in(prose_of(ROOT / document))))) == []
 
 
 def slugs(document: Path) -> set[str]:
@@ -243,14 +231,10 @@ def test_every_link_leads_somewhere(document):
         assert not anchor or anchor in slugs(found), f"{document}: {target} is no heading"
 
 
-def test_readme_is_short():
+def test_readme_is_short_and_every_picture_is_shown_described_and_small():
     readme = ROOT / "README.md"
     assert len(readme.read_bytes()) <= README_BYTES
     assert len(readme.read_text().split()) <= README_WORDS
-
-
-def test_every_picture_is_shown_described_and_small():
-    """README's first is the moving one."""
     text = {name: (ROOT / name).read_text() for name in DOCUMENTS}
     shown = [
         ((ROOT / name).parent / file, words)
@@ -280,16 +264,13 @@ def test_the_reference_has_all_keys_of_a_sites_files(page, keys):
     assert set(keys) <= set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE))
 
 
-def jobs_in(document: str) -> list[dict[str, Any]]:
-    return [json.loads(block.text) for block in BLOCKS[document] if block.language == "json"]
-
-
 def test_all_settings_of_a_job_and_of_its_training_are_shown():
     tables = (ROOT / "docs/reference/job-settings.md").read_text().split("\n## ")
     job, training = (set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE)) for text in tables[:2])
     assert job == {field.name for field in fields(Job)}
     assert training == {field.name for field in fields(Training)} - {"rounds"}  # only for training at one site
-    (example,) = jobs_in("docs/how-to/run-a-job.md")
+    shown = [block.text for block in BLOCKS["docs/how-to/run-a-job.md"] if block.language == "json"]
+    (example,) = map(json.loads, shown)
     assert set(example) <= job and set(example["training"]) <= training
 
 

@@ -35,9 +35,6 @@ def written(root: Path) -> dict:
     return yaml.safe_load((root / "site.yaml").read_text())
 
 
-# ---- the folder's own split
-
-
 @pytest.mark.parametrize(
     ("train", "validation", "test"),
     [("train", "val", "test"), ("Training", "Validation", "Testing"), ("train_set", "valid", "test-set")],
@@ -73,9 +70,6 @@ def test_a_video_in_no_split_s_folder_is_left_out_only_with_consent(tmp_path, ca
     assert [part.video for part in load_site(tmp_path).split["train"]] == ["train/a", "train/b"]
 
 
-# ---- hashes in names
-
-
 @pytest.mark.parametrize(("images", "masks", "videos"), [
     ("{v}/frame_{n:04d}_jpg.rf.{h}.jpg", "{v}/frame_{n:04d}_jpg.rf.{h}_mask.png", ["train", "valid", "test"]),
     ("images/{v}_mp4-{n}_jpg.rf.{h}.jpg", "masks/{v}_mp4-{n}_jpg.rf.{h}.png", ["op_1", "op_2", "op_3"]),
@@ -95,9 +89,6 @@ def test_no_frame_becomes_a_video_of_its_own(ending, tmp_path, capsys):
     lay(tmp_path, f"images/f{{n}}-{ending}.jpg", f"masks/f{{n}}-{ending}.png", videos=["x"], frames=8)
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
     assert load_site(tmp_path).source.reader.videos(tmp_path) == [tmp_path.name]
-
-
-# ---- one mask per class
 
 
 @pytest.mark.parametrize(("images", "masks", "template"), [
@@ -162,9 +153,6 @@ def test_smoothed_masks_of_classes_need_a_threshold(tmp_path, capsys):
     assert (label != canonical(0)).mean() < 0.02 and set(np.unique(label)) == {0, 1, 2}
 
 
-# ---- numbers of a video's masks
-
-
 def lay_film(root: Path, numbers: Iterable[int], frames: int = 100) -> None:
     for video in ("op_1", "op_2", "op_3"):
         write_video(root / f"{video}.mp4", frames, drawn=photograph)
@@ -196,9 +184,6 @@ def test_masks_beyond_the_end_of_a_video_are_all_named(tmp_path, capsys):
     assert "there are masks of others: f_000009.png, f_000010.png" in out
 
 
-# ---- smoothed edges
-
-
 @pytest.mark.parametrize("coloured", [False, True])
 def test_smoothed_edges_are_named_and_a_threshold_reads_them(coloured, tmp_path, capsys):
     table = np.array([[0, 0, 0], [0, 64, 255], [255, 128, 0]] if coloured else [0, 200, 100], np.uint8)
@@ -217,9 +202,6 @@ def test_smoothed_edges_are_named_and_a_threshold_reads_them(coloured, tmp_path,
     for index, sample in enumerate(samples(load_site(tmp_path), "train")[:3]):
         expected = np.kron(canonical(index), np.ones((4, 4), np.uint8))
         assert (read_sample(sample).targets["label"] != expected).mean() < 0.002  # corners are rounded
-
-
-# ---- what does not belong
 
 
 def test_hidden_files_and_files_of_systems_are_no_data(tmp_path, capsys):

@@ -22,14 +22,11 @@ def applied(given, mask, classes=None):
     return ids.apply(np.array(mask), Path("m.png")).tolist()
 
 
-def test_values_become_the_places_of_their_names_and_zero_too_may_be_a_class():
+def test_values_become_the_places_of_their_names_and_colours_are_written_in_any_way():
     given = {5: "b", 9: "a", 7: "b", 255: "ignore"}
     assert applied(given, [[0, 5, 9], [7, 255, 0]]) == [[0, 2, 1], [2, IGNORED, 0]]
     assert applied({0: "tool", 255: "background"}, [[0, 255]]) == [[1, 0]]
     assert applied({0: "ignore", 1: "tool", 2: "background"}, [[0, 1, 2]]) == [[IGNORED, 1, 0]]
-
-
-def test_colours_are_written_in_any_way_and_a_number_beside_them_is_a_grey():
     given = {"#FF0000": "a", (0, 255, 0): "b", "0, 0, 255": "c", 200: "ignore"}
     mask = np.array([[(255, 0, 0), (0, 255, 0), (0, 0, 255), (200, 200, 200), (0, 0, 0)]], np.uint8)
     assert applied(given, mask) == [[1, 2, 3, IGNORED, 0]]

@@ -255,15 +255,12 @@ def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kin
     assert "such as '200: ignore', or correct the mask" in output
 
 
-def test_many_unknown_values_hint_at_smoothing(own_site, tmp_path):
+def test_many_unknown_values_hint_at_smoothing_and_colours_are_named_as_the_table_has_them(own_site, tmp_path):
     path = own_site()
     for index in range(FRAMES):
         write(tmp_path / f"masks/a/f{index:03d}.png", cv2.GaussianBlur(values(index), (5, 5), 2))
     (first, *_) = map(str, check_site(load_site(path)))
     assert re.search(r" and \d+ more, which 'ids' .*; export the masks again without smoothing", first)
-
-
-def test_unknown_colours_are_named_as_the_table_would_have_them(own_site, tmp_path):
     path = own_site(ids={"#ff8000": "irrigator"}, split={"train": ["a"]})
     for index in range(FRAMES):
         write(tmp_path / f"masks/a/f{index:03d}.png", colours(index))

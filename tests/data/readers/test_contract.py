@@ -58,7 +58,7 @@ def mislabel(path: Path) -> None:
 
 
 @every_reader
-def test_frames_are_listed_in_time_order_and_read_pixel_by_pixel(dataset, make_site):
+def test_frames_are_read_in_time_order_and_without_targets_every_image_is_a_sample(dataset, make_site):
     site, spec, reader = load_site(make_site(dataset)), own_spec(dataset), find_reader(dataset)
     assert check_site(site, spec) == []
     for split in ("train", "validation", "test"):
@@ -75,6 +75,20 @@ def test_frames_are_listed_in_time_order_and_read_pixel_by_pixel(dataset, make_s
             assert not reader.CLASS_MAP or np.unique(target)[-1] == len(site.classes) - 1
             assert_frame(item.images[0], index, sample.images[0])
             assert (sample.site, item.name) == ("hospital-a", f"{sample.video.replace('/', '_')}-{sample.index}")
+    listed = samples(site, "train", spec)
+    for file in {file for sample in listed for files in sample.targets.values() for file in files}:
+        file.unlink()
+    for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
+        shutil.rmtree(folder)
+
+    unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
+
+    per_label = 2 if dataset == "sar_rarp50" else 1  # its images are at 10 Hz
+    assert [sample.images for sample in unlabelled][::per_label] == [sample.images for sample in listed]
+    assert len(unlabelled) == 4 * per_label
+    item = read_sample(unlabelled[0])
+    assert_frame(item.images[0], 0, unlabelled[0].images[0])
+    assert item.targets == {}
 
 
 @every_reader
@@ -101,25 +115,6 @@ def test_videos_are_in_natural_order_and_stray_files_are_no_frames(dataset, tmp_
         (tmp_path / file).write_bytes(b"x")
     assert reader.videos(tmp_path) == names
     assert (reader.frames(tmp_path, names[0]), reader.images(tmp_path, names[0])) == listed
-
-
-@every_reader
-def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dataset, make_site):
-    site = load_site(make_site(dataset))
-    listed = samples(site, "train", own_spec(dataset))
-    for file in {file for sample in listed for files in sample.targets.values() for file in files}:
-        file.unlink()
-    for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
-        shutil.rmtree(folder)
-
-    unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
-
-    per_label = 2 if dataset == "sar_rarp50" else 1  # its images are at 10 Hz
-    assert [sample.images for sample in unlabelled][::per_label] == [sample.images for sample in listed]
-    assert len(unlabelled) == 4 * per_label
-    item = read_sample(unlabelled[0])
-    assert_frame(item.images[0], 0, unlabelled[0].images[0])
-    assert item.targets == {}
 
 
 @every_reader

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,17 +17,10 @@ from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.targets import FORMS
-from tests.data.conftest import WRITERS, assert_frame, run_command, write_yaml
-from tests.data.label_layouts import LABEL_WRITERS, lines, write_cholec80, write_video
+from tests.data.conftest import WRITERS, assert_frame, run_command
+from tests.data.label_layouts import LABEL_WRITERS, lines, site_of, write_cholec80, write_video
 
 VIDEO = SampleSpec(("grade",), frames=2, targets_of="video")
-
-
-def site_of(tmp_path: Path, dataset: str, frames: int = 4, videos: int = 3, **changes: object):
-    names = LABEL_WRITERS[dataset](tmp_path / "data", videos, frames)
-    split = {"train": names[:-2], "validation": [names[-2]], "test": [names[-1]]}
-    config = {"name": "hospital-a", "dataset": dataset, "root": "data", "split": split, **changes}
-    return load_site(write_yaml(tmp_path / "site.yaml", config))
 
 
 def test_every_reader_has_a_copy_of_its_layout_and_every_target_a_form():
@@ -120,7 +112,7 @@ def test_a_label_file_of_another_version_is_one_sentence(dataset, file, old, new
         samples(site, "train", SampleSpec(("triplets",)))
 
 
-def test_a_wrong_value_is_named_with_its_frame(tmp_path):
+def test_a_wrong_value_is_named_with_its_frame_and_a_phase_may_be_its_number(tmp_path):
     site = site_of(tmp_path, "cholect45")
     table = tmp_path / "data/phase/VID01.txt"
     table.write_text(table.read_text().replace("3,0,1,0", "3,1,1,0"))
@@ -128,6 +120,10 @@ def test_a_wrong_value_is_named_with_its_frame(tmp_path):
     assert problem.what == r"names 2 classes at 000003 ([0, 1]) instead of one from 0 to 6"
     (tmp_path / "data/phase/VID01.txt").write_text("0,0,0,0,0,0,0,1\n")
     assert ["has no row of frame" in problem.what for problem in check_site(site, SampleSpec(("phase",)))] == [True] * 3
+    site = site_of(tmp_path, "cholect45")
+    lines(tmp_path / "data/phase/VID01.txt", [(3 * i, 6 - i) for i in range(4)])
+    read = [int(read_sample(sample).targets["phase"]) for sample in samples(site, "train", SampleSpec(("phase",)))]
+    assert read == [6, 5, 4, 3]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "null", "[1]", "1.7", "true"])
@@ -147,13 +143,6 @@ def test_a_quote_that_nothing_closes_is_a_damaged_table(tmp_path):
     os.utime(file, ns=(1, 1))
     problems = check_site(site, SampleSpec(("phase",)))
     assert any("is no table (field larger than field limit" in str(problem) for problem in problems)
-
-
-def test_a_phase_may_be_its_number(tmp_path):
-    site = site_of(tmp_path, "cholect45")
-    lines(tmp_path / "data/phase/VID01.txt", [(3 * i, 6 - i) for i in range(4)])
-    read = [int(read_sample(sample).targets["phase"]) for sample in samples(site, "train", SampleSpec(("phase",)))]
-    assert read == [6, 5, 4, 3]
 
 
 def test_cholec80_is_read_from_its_videos_at_a_frame_a_second(tmp_path):

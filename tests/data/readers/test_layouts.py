@@ -106,15 +106,12 @@ def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path):
     assert (parts[0, 0], parts[-1, -1]) == (1, 3)
 
 
-def test_endovis2017_gives_overlaps_to_the_part_nearest_the_tip(tmp_path):
+def test_endovis2017_gives_overlaps_to_the_tip_and_reads_the_cropped_layout_of_ternaus(tmp_path):
     # columns: shaft over clasper, other over wrist, wrist over shaft
     write(tmp_path / "a.png", np.array([[10, 40, 20]], dtype=np.uint8))
     write(tmp_path / "b.png", np.array([[30, 20, 10]], dtype=np.uint8))
     parts = find_reader("endovis2017").read_target("label", (tmp_path / "a.png", tmp_path / "b.png"))
     assert parts.tolist() == [[3, 2, 2]]
-
-
-def test_endovis2017_reads_the_cropped_layout_of_ternaus(tmp_path):
     folder = tmp_path / "instrument_dataset_1"
     write(folder / "images/frame000.jpg", frame_image(0))
     write(folder / "parts_masks/frame000.png", canonical_mask(0) * 85)
@@ -151,7 +148,7 @@ def test_real_endovis2015_has_40_frames_per_surgery_of_three_classes(real_data):
         assert {reader.read_image(image).shape for _, image, _ in listing} == {(480, 640, 3)}
 
 
-def test_real_endovis2017_masks_map_to_the_published_part_ids(real_data):
+def test_real_endovis2017_masks_and_instruments_map_to_the_published_ids(real_data):
     reader = find_reader("endovis2017")
     paths = sorted((real_data / "endovis2017/masks").glob("*.png"))
     assert len(paths) == 6
@@ -162,10 +159,6 @@ def test_real_endovis2017_masks_map_to_the_published_part_ids(real_data):
         assert set(np.unique(parts)) == {0, 1, 2, 3}
         assert (parts > 0).sum() == (published > 0).sum()  # the crop cuts no instrument
         assert reader.read_image(path.parents[1] / "images" / path.name).shape == (1024, 1280, 3)
-
-
-def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
-    reader = find_reader("endovis2017")
     folder = real_data / "endovis2017"
     instruments = tuple(folder / "intel_per_instrument" / f"{side}_frame.png" for side in ("left", "right"))
     np.testing.assert_array_equal(
@@ -173,14 +166,11 @@ def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
     )
 
 
-def test_scared_keyframes_are_videos_in_the_folder_of_a_split_too(tmp_path):
+def test_scared_keyframes_are_videos_and_only_a_keyframe_without_depth_is_refused(tmp_path):
     names = ["dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe_1"]
     assert layouts.write_scared(tmp_path / "training", 3, 2) == find_reader("scared").videos(tmp_path) == names
     numbers = [number for number, _, _ in find_reader("scared").frames(tmp_path, names[1])]
     assert numbers == [0, 1]
-
-
-def test_scared_misses_no_depth_between_the_depth_maps(tmp_path):
     layouts.write_scared(tmp_path, 1, 13)
     folder = tmp_path / "dataset_1/keyframe_1/data/depthmap_undistorted"
     for number in set(range(13)) - {0, 3, 9, 12}:  # every third has depth, and that of 6 is missing
@@ -189,15 +179,9 @@ def test_scared_misses_no_depth_between_the_depth_maps(tmp_path):
     assert [number for number, _, _ in listing] == [0, 3, 6, 9, 12]
     assert listing[2][2] == {"depth": (folder / "000006.png",)}
     assert len(find_reader("scared").images(tmp_path, "dataset_1/keyframe_1")) == 13
-
-
-def test_scared_without_any_depth_is_refused(tmp_path):
-    write(tmp_path / "dataset_1/keyframe_1/data/left_undistorted/000000.png", frame_image(0))
+    write(tmp_path / "bare/dataset_1/keyframe_1/data/left_undistorted/000000.png", frame_image(0))
     with pytest.raises(DataError, match="depthmap_undistorted: has no depth maps"):
-        find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
-
-
-# ---- SAR-RARP50
+        find_reader("scared").frames(tmp_path / "bare", "dataset_1/keyframe_1")
 
 
 def labelled(root) -> list[int]:
@@ -205,18 +189,16 @@ def labelled(root) -> list[int]:
     return [number for number, _, _ in SAR_RARP50.frames(root, "video_1")]
 
 
-def test_no_mask_is_missed_between_the_labelled_frames(tmp_path):
+def test_no_mask_is_missed_between_labelled_frames_or_at_the_end_at_1_hz(tmp_path):
     layouts.write_sar_rarp50(tmp_path, 1, 3)
     write(tmp_path / "train1/video_1/rgb/000000180.png", frame_image(3))  # after the last mask
     assert labelled(tmp_path) == [0, 60, 120]
-
-
-def test_the_last_mask_is_missed_where_frames_are_at_1_hz(tmp_path):
+    root = tmp_path / "at 1 Hz"
     for number in (0, 60, 120):
-        write(tmp_path / f"video_1/rgb/{number:09d}.png", frame_image(0))
-        write(tmp_path / f"video_1/segmentation/{number:09d}.png", canonical_mask(0))
-    (tmp_path / "video_1/segmentation/000000120.png").unlink()
-    assert labelled(tmp_path) == [0, 60, 120]
+        write(root / f"video_1/rgb/{number:09d}.png", frame_image(0))
+        write(root / f"video_1/segmentation/{number:09d}.png", canonical_mask(0))
+    (root / "video_1/segmentation/000000120.png").unlink()
+    assert labelled(tmp_path / "at 1 Hz") == [0, 60, 120]
 
 
 @pytest.mark.parametrize(
@@ -249,9 +231,6 @@ def test_unpacking_refuses_partial_frames_short_videos_and_other_folders(packed_
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"contains no video_\* folders"):
         run_command(unpack_sar_rarp50, tmp_path / "empty")
-
-
-# ---- Sisvse
 
 
 def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path):
