@@ -223,10 +223,9 @@ def test_the_files_own_values_fit_and_every_option_that_is_checked_stands_in_a_f
     assert KINDS.keys() <= set().union(*configs.values())
 
 
-@pytest.mark.parametrize(
-    ("size", "least", "near"),
-    [((33, 64), 1, "32x64"), ((1, 64), 1, "32x64"), ((80, 90), 1, "64x96"), ((32, 64), 50, "64x64")],
-)
+@pytest.mark.parametrize(("size", "least", "near"), [
+    ((33, 64), 1, "32x64"), ((1, 64), 1, "32x64"), ((80, 90), 1, "64x96"), ((32, 64), 50, "64x64"),
+])  # fmt: skip
 def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least, near):
     network = weightless(load_bundle("pvt_fpn").network)
     with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; use {near}"):

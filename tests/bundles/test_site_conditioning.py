@@ -89,12 +89,9 @@ def test_headers_record_the_encoder_of_the_sites_text_if_the_method_uses_it(own,
     assert conditioned_header("") == unconditioned_header(load_method("fedavg"), {}, 3) == {}
 
 
-def test_a_sites_own_model_keeps_its_vector_at_home_and_at_another_site(evaluate, own, scenes):
+def test_own_models_keep_their_vector_and_models_for_unseen_sites_take_the_sites(evaluate, own, scenes, for_unseen):
     for scene in scenes[:2]:
         assert evaluate(own, scene) == scored(own, scene, vector_of(scenes[0]))
-
-
-def test_the_model_for_unseen_sites_is_conditioned_on_the_site_where_it_is_scored(evaluate, for_unseen, scenes):
     mean = load_file(for_unseen)["indicator"]
     torch.testing.assert_close(mean, (vector_of(scenes[0]) + vector_of(scenes[1])) / 2)
     expected = vector_of(scenes[2])
@@ -105,14 +102,11 @@ def test_the_model_for_unseen_sites_is_conditioned_on_the_site_where_it_is_score
         assert torch.equal(network.indicator, indicator)
 
 
-def test_where_classes_are_merged_the_network_inside_is_conditioned(for_unseen, scenes, tmp_path):
+def test_merged_classes_condition_the_inner_network_and_numbered_kinds_count_one_more(for_unseen, scenes, tmp_path):
     site = load_site(rewritten(scenes[2], tmp_path / "c", classes="foreground"))
     task = make_task("segmentation", classes=site.classes)
     merged = trained_network_for(PvtFpnClips(), task, str(for_unseen), bundle="fedst", site=site)
     assert torch.equal(merged.network.indicator, vector_of(scenes[2]))
-
-
-def test_numbered_kinds_count_the_site_as_one_more(for_unseen, scenes, tmp_path):
     notes = load_metadata(for_unseen) | {"arguments": json.dumps({"text_encoder": "one_hot"})}
     save_weights(tmp_path / "m.safetensors", load_file(for_unseen), notes)
     network = PvtFpnClips()
@@ -120,10 +114,9 @@ def test_numbered_kinds_count_the_site_as_one_more(for_unseen, scenes, tmp_path)
     assert network.indicator.nonzero().flatten().tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    "text, sentence",
-    [("", "the site's text is ''; describe the site"), ("liver resection", "has no vector of the text")],
-)
+@pytest.mark.parametrize("text, sentence", [
+    ("", "the site's text is ''; describe the site"), ("liver resection", "has no vector of the text"),
+])  # fmt: skip
 def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scenes, tmp_path, capsys, text, sentence):
     bad = rewritten(scenes[2], tmp_path / "bad", text=text)
     with pytest.raises((ValueError, RuntimeError)) as caught:

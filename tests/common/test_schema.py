@@ -39,10 +39,14 @@ class Outer(Schema):
 GOOD = {"count": 3, "inner": {"share": 0.5}, "parts": [{"share": 1}], "rates": {"x": 1.0}, "kind": "b", "seen": True}
 
 
-def test_what_fits_is_built():
+def test_what_fits_is_built_and_a_range_is_the_declared_one():
     made = parse(Outer, GOOD)
     assert made == Outer(3, Inner(0.5), (Inner(1.0),), {"x": 1.0}, "b", True)
     assert parse(Outer, {"count": 1}) == Outer(1)
+    for value, good in [(1, True), (9, True), (10, False), (2**70, False)]:
+        assert fits(value, Count) is good
+    assert words(Count | None) == "it is a whole number, at least 1 and at most 9, or null"
+    assert words(Annotated[float, Meta(ge=0, lt=1)]) == "it is a number, at least 0 and below 1"
 
 
 @pytest.mark.parametrize("changes, sentence", [
@@ -87,13 +91,6 @@ def test_a_mapping_of_names_to_types_is_a_schema_too_and_passes_other_keys_by():
     check_values({"count": Count}, {"count": 1, "more": object()})
     with pytest.raises(ValueError, match=r"^f: --count is 0; it is a whole number"):
         check_values({"count": Count}, {"count": 0}, "f", key="--{}")
-
-
-def test_a_range_is_the_declared_one():
-    for value, good in [(1, True), (9, True), (10, False), (2**70, False)]:
-        assert fits(value, Count) is good
-    assert words(Count | None) == "it is a whole number, at least 1 and at most 9, or null"
-    assert words(Annotated[float, Meta(ge=0, lt=1)]) == "it is a number, at least 0 and below 1"
 
 
 @pytest.mark.parametrize(

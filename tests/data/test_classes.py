@@ -58,10 +58,9 @@ def test_finer_maps_are_read_alike_in_one_step_and_in_two_by_the_names_of_classe
     assert coarser_ids(MANIPULATOR, PARTS) is None and coarser_ids(["a", "b"], PARTS) is None
 
 
-@pytest.mark.parametrize(
-    ("dataset", "suction", "shaft"),
-    [("sisvse", 19, 2), ("sar_rarp50", 6, 3), ("endovis2018", (123, 15, 175), (0, 255, 0))],
-)
+@pytest.mark.parametrize(("dataset", "suction", "shaft"), [
+    ("sisvse", 19, 2), ("sar_rarp50", 6, 3), ("endovis2018", (123, 15, 175), (0, 255, 0)),
+])  # fmt: skip
 def test_a_suction_tool_is_the_same_in_every_class_map_of_parts(dataset, suction, shaft, tmp_path):
     mask = np.array([[suction, shaft]], np.uint8)
     cv2.imwrite(str(tmp_path / "a.png"), mask[..., ::-1] if mask.ndim == 3 else mask)  # OpenCV's order is BGR

@@ -76,10 +76,9 @@ def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site, padd
     assert not shown["train"] & shown["test"]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "changes", "rate", "interval"),
-    [("endovis2017", {}, 2.0, 1.0), ("endovis2018", {}, 2.0, 1.0), ("pfedsis_npy", {"rate": 4}, 4.0, 0.5)],
-)
+@pytest.mark.parametrize(("dataset", "changes", "rate", "interval"), [
+    ("endovis2017", {}, 2.0, 1.0), ("endovis2018", {}, 2.0, 1.0), ("pfedsis_npy", {"rate": 4}, 4.0, 0.5),
+])  # fmt: skip
 def test_an_interval_is_counted_by_the_rate_of_the_dataset_or_site(dataset, changes, rate, interval, make_site):
     site = load_site(make_site(dataset, **changes))
     assert site.rate == rate

@@ -131,7 +131,7 @@ def test_glenda_gives_every_25th_frame_of_a_stretch_but_not_its_last(frames, exp
 def test_esad_gives_frames_from_the_first_box_of_a_set_to_its_last_and_needs_annotations(tmp_path):
     reader = find_reader("esad")
     write(tmp_path / "test/RARP3_frame_1.jpg", frame_image(0))
-    with pytest.raises(DataError, match=r"test_labels: holds no annotation with a box .*; unpack the annotations"):
+    with pytest.raises(DataError, match=r"test_labels: contains no annotation with a box .*; unpack the annotations"):
         reader.videos(tmp_path)
     folders = {"train/set1": "train/set1", "train/set2": "train/set2", "val/obj": "val/obj", "test": "test_labels"}
     for place, (images, labels) in enumerate(folders.items()):
@@ -218,7 +218,7 @@ def test_a_variant_leaves_out_the_test_videos_of_its_task(folder, before, kept):
     assert len(split["validation"]) == 1
 
 
-def test_videos_of_both_folders_are_left_out_by_their_numbers(tmp_path):
+def test_videos_of_both_folders_and_of_every_task_are_left_out(tmp_path):
     for number in (1, 2, 12):
         write(tmp_path / f"frames/video{number}/video{number}_000001.png", frame_image(1))
     split = site_config("cholec80", tmp_path, before="triplets", validation=1)["split"]
@@ -226,9 +226,6 @@ def test_videos_of_both_folders_are_left_out_by_their_numbers(tmp_path):
     encode_numbers(tmp_path / "videos/video09.mp4", 30)
     split = site_config("cholec80", tmp_path, before="phases", validation=1)["split"]
     assert split == {"train": ["video1", "video2", "video09"], "validation": ["video12"]}
-
-
-def test_all_leaves_out_the_videos_of_every_task():
     assert set(left_out_videos("all")) == set().union(*(left_out_videos(task) for task in BEFORE[:-1]))
     with pytest.raises(ValueError, match="and not 'depth'; choose one of them"):
         left_out_videos("depth")

@@ -9,16 +9,8 @@ import pytest
 import SimpleITK as sitk
 from nibabel import orientations
 
+from shared_components.data import nifti
 from shared_components.data.files import DataError
-from shared_components.data.nifti import (
-    LabelWriter,
-    PictureWriter,
-    has_written_axes,
-    label_frames,
-    label_shape,
-    picture_count,
-    read_picture,
-)
 from tests.data.volumes import read_labels, write_labels
 
 T, H, W = 5, 4, 6
@@ -48,7 +40,7 @@ def test_itk_sees_frames_upright_and_not_mirrored(name, masks, tmp_path):
     array = np.asarray(nib.load(path).dataobj)
     assert array.shape == (W, H, T) and array[5, 0, 2] == masks[2, 0, 5]
     np.testing.assert_array_equal(read_labels(path), masks)
-    assert label_shape(path) == (T, H, W) and has_written_axes(path)
+    assert nifti.label_shape(path) == (T, H, W) and nifti.has_written_axes(path)
 
 
 @pytest.mark.parametrize("spatial", ["nii", "nii.gz"])
@@ -59,7 +51,7 @@ def test_a_volume_saved_with_other_axes_is_read_the_same(axes, spatial, masks, t
     turn = orientations.ornt_transform(orientations.io_orientation(written.affine), orientations.axcodes2ornt(axes))
     nib.save(written.as_reoriented(turn), path := tmp_path / f"turned.{spatial}")
     np.testing.assert_array_equal(read_labels(path, frames=T, size=(H, W)), masks)
-    assert label_shape(path) == (T, H, W) and has_written_axes(path) == (axes == "LPS")
+    assert nifti.label_shape(path) == (T, H, W) and nifti.has_written_axes(path) == (axes == "LPS")
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.uint16, np.int32, np.float32, np.float64])
@@ -77,7 +69,7 @@ def test_axes_may_be_taken_as_stored(masks, tmp_path):
     path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0), np.eye(4))  # x to the right, as numpy users write
     np.testing.assert_array_equal(read_labels(path, axes="stored"), masks)
     np.testing.assert_array_equal(read_labels(path), masks[:, ::-1, ::-1])  # as ITK-SNAP shows it
-    assert not has_written_axes(path)
+    assert not nifti.has_written_axes(path)
     image = nib.Nifti1Image(masks.transpose(2, 1, 0), None)  # a header without directions
     image.set_sform(None, 0)
     image.set_qform(None, 0)
@@ -86,7 +78,7 @@ def test_axes_may_be_taken_as_stored(masks, tmp_path):
 
 
 def test_a_slope_is_undone_and_large_labels_take_16_bits_in_order_from_many_chunks(masks, tmp_path, monkeypatch):
-    write_labels(path := tmp_path / "a.nii", masks * 10)
+    write_labels(path := tmp_path / "slope.nii", masks * 10)
     header = bytearray(path.read_bytes())
     header[112:116] = np.float32(0.1).tobytes()  # scl_slope, at its place in the standard
     path.write_bytes(header)
@@ -99,7 +91,7 @@ def test_a_slope_is_undone_and_large_labels_take_16_bits_in_order_from_many_chun
     assert sitk.GetArrayFromImage(sitk.ReadImage(str(path))).tolist() == masks.tolist()
     write_labels(path, iter(np.arange(40, dtype=np.uint8).repeat(H * W).reshape(40, H, W)))
     monkeypatch.setattr("shared_components.data.nifti._CHUNK_BYTES", 7 * 8 * H * W)
-    assert [int(frame[0, 0]) for frame in label_frames(path)] == list(range(40))
+    assert [int(frame[0, 0]) for frame in nifti.label_frames(path)] == list(range(40))
 
 
 @pytest.mark.parametrize(("array", "sentence"), [
@@ -173,7 +165,7 @@ def test_equal_labels_give_equal_bytes_and_a_wrong_name_is_refused(masks, monkey
     first, second = ((tmp_path / name / "labels.nii.gz").read_bytes() for name in ("a", "b"))
     assert first == second
     with pytest.raises(ValueError, match=r"ends in \.nii\.gz or \.nii"):
-        LabelWriter(tmp_path / "a.nrrd")
+        nifti.LabelWriter(tmp_path / "a.nrrd")
 
 
 # ---- frames as a volume
@@ -182,7 +174,7 @@ def test_equal_labels_give_equal_bytes_and_a_wrong_name_is_refused(masks, monkey
 def pictures(path: Path) -> np.ndarray:
     """Write colours without any symmetry, (T, H, W, 3), and return them."""
     frames = np.random.default_rng(2).integers(0, 256, (T, H, W, 3), dtype=np.uint8)
-    with PictureWriter(path) as writer:
+    with nifti.PictureWriter(path) as writer:
         for frame in frames:
             writer.add(frame)
     return frames
@@ -196,9 +188,9 @@ def test_itk_sees_the_colours_of_every_frame_and_any_frame_is_read_by_number(nam
     np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), frames)
     assert seen.GetNumberOfComponentsPerPixel() == 3 and seen.GetSpacing() == (1, 1, 1)
     assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)
-    assert picture_count(path) == T
+    assert nifti.picture_count(path) == T
     for place in (3, 0, T - 1):
-        np.testing.assert_array_equal(read_picture(path, place), frames[place])
+        np.testing.assert_array_equal(nifti.read_picture(path, place), frames[place])
 
 
 @pytest.mark.parametrize(
@@ -206,7 +198,10 @@ def test_itk_sees_the_colours_of_every_frame_and_any_frame_is_read_by_number(nam
 )
 def test_a_frame_unlike_the_first_leaves_the_earlier_volume(second, tmp_path):
     (path := tmp_path / "a.nii").write_text("earlier")
-    with pytest.raises(ValueError, match=r"a\.nii: frame 1 is .* give uint8 pictures"), PictureWriter(path) as writer:
+    with (
+        pytest.raises(ValueError, match=r"a\.nii: frame 1 is .* give uint8 pictures"),
+        nifti.PictureWriter(path) as writer,
+    ):
         writer.add(np.zeros((H, W, 3), np.uint8))
         writer.add(second)
     assert path.read_text() == "earlier" and list(tmp_path.iterdir()) == [path]
@@ -225,4 +220,4 @@ def test_files_that_are_no_colour_volume_are_refused(masks, tmp_path):
         ("a.nii", T, f"has no frame {T}, but {T}"), ("a.nii", -1, "has no frame -1"),
     ):  # fmt: skip
         with pytest.raises(DataError, match=sentence):
-            read_picture(tmp_path / name, place)
+            nifti.read_picture(tmp_path / name, place)

@@ -15,13 +15,10 @@ from shared_components.data.site_file import load_site
 from tests.data.conftest import H, canonical_mask, own_spec, write, write_sisvse, write_yaml
 
 
-def test_frames_are_in_time_order_and_videos_as_listed(make_site):
+def test_frames_are_in_time_order_in_a_range_and_thinned_by_the_interval(make_site):
     site = load_site(make_site("sar_rarp50", split={"train": ["video_3", "video_1"]}))
     listed = [(frame.video, frame.index) for frame in samples(site, "train")]
     assert listed == [(video, 60 * index) for video in ("video_3", "video_1") for index in range(4)]
-
-
-def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
     split = {"train": [{"OP1": [1, 6]}], "validation": [{"OP1": [6, 8]}]}
     site = load_site(make_site("endovis2015_rigid", frames=8, split=split, frame_interval=2))
     assert [frame.index for frame in samples(site, "train")] == [2, 4, 6]
@@ -91,7 +88,7 @@ def other(tmp_path):
 ADDED = {"also_trains_on": "simulated/site.yaml"}
 
 
-def test_training_samples_are_the_sites_own_and_then_the_others(make_site, other):
+def test_training_samples_are_the_sites_own_and_then_the_others_and_are_counted_so(make_site, other, capsys):
     file, plain = other(), samples(load_site(make_site()), "train")
     listed = samples(load_site(make_site(**ADDED)), "train")
     assert listed[:4] == plain and [sample.added for sample in listed] == [False] * 4 + [True] * 8
@@ -101,6 +98,11 @@ def test_training_samples_are_the_sites_own_and_then_the_others(make_site, other
         other(split={"train": ["domain_random_syn"], split: ["manual_syn"]})
         plain = samples(load_site(make_site()), split)
         assert samples(load_site(make_site(**ADDED)), split) == plain
+    file = other()
+    assert main(["check-data", str(make_site(**ADDED))]) == 0
+    lines = capsys.readouterr().out
+    assert f"its training frames include those of {file}" in lines
+    assert [line.split()[:3] for line in lines.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
 
 
 def test_added_labels_have_the_classes_of_the_site_and_added_clips_the_history_of_their_own_site(make_site, other):
@@ -136,14 +138,6 @@ def test_the_style_that_a_site_publishes_is_of_its_own_frames(make_site, other):
     assert [len(dataset) for dataset in sets] == [12, 4]
     ours, theirs = map(style_statistics, sets)
     assert ours[0].equal(theirs[0]) and ours[1].equal(theirs[1])
-
-
-def test_checking_a_site_counts_added_frames_and_names_their_site(make_site, other, capsys):
-    file = other()
-    assert main(["check-data", str(make_site(**ADDED))]) == 0
-    lines = capsys.readouterr().out
-    assert f"its training frames include those of {file}" in lines
-    assert [line.split()[:3] for line in lines.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
 
 
 def refused(path, use=lambda site: None):

@@ -20,7 +20,7 @@ def refusal(path: Path) -> str:
     return message.removeprefix(f"{path}: ")
 
 
-def test_every_key_is_read_or_has_its_default(make_site, tmp_path):
+def test_every_key_is_read_or_has_its_default_and_the_file_names_the_site(make_site, tmp_path):
     plain = load_site(make_site())
     assert (plain.frame_interval, plain.text, plain.publish, plain.quarantine) == (1, "", ("style",), 0.0)
     assert (plain.task, plain.history, plain.rate) == ("", True, 2.0)
@@ -33,9 +33,6 @@ def test_every_key_is_read_or_has_its_default(make_site, tmp_path):
     assert site.split["train"] == (VideoRange("instrument_dataset_1"),)
     assert (site.frame_interval, site.text, site.quarantine) == (2, "porcine", 0.1)
     assert (site.task, site.history, site.rate, site.publish) == ("depth", False, 12.5, ("style", "model"))
-
-
-def test_the_file_names_the_site_before_the_federation_does(make_site, tmp_path):
     assert load_site(make_site(), name="site-1").name == "hospital-a"
     assert load_site(make_site(name=None), name="site-1").name == "site-1"
     assert load_site(make_site(name=None)).name == tmp_path.name

@@ -165,10 +165,9 @@ def test_a_sequence_with_stretches_of_both_kinds_is_two_videos(tmp_path):
         reader.images(tmp_path, "P2_0")
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [([(3, 3)], "from '3' to '3'"), ([(0, 2), (-1, 4)], "from '-1' to '4'"), ([("a", "b")], "from 'a' to 'b'")],
-)
+@pytest.mark.parametrize(("rows", "words"), [
+    ([(3, 3)], "from '3' to '3'"), ([(0, 2), (-1, 4)], "from '-1' to '4'"), ([("a", "b")], "from 'a' to 'b'"),
+])  # fmt: skip
 def test_frames_that_were_not_unpacked_and_rows_that_are_no_stretch_are_refused(rows, words, tmp_path):
     calibration(tmp_path / "P1")
     with pytest.raises(DataError, match=r"has no frames in rectified/left/; run 'surgfl unpack-stereomis"):

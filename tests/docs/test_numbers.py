@@ -157,8 +157,7 @@ FACTS = {
     "the choice of FedST's weights": Fact(
         lambda: chosen("fedst", "4a540172", "frames", "clips"), ((OF_FEDST, STAGE * 3),)),
     "the demo": Fact(
-        lambda: tuple(number for row in zip(*(cells(DEMO, "Demo", name) for name in ("mean", "worst site")))
-                      for number in row),
+        lambda: tuple(cells(DEMO, "Demo", row)[place] for place in range(3) for row in ("mean", "worst site")),
         (("README.md", n("starting model | # | # | | each hospital trains alone | # | # | | "
                          "hospitals train together | # | # |")),)),
     "real surgeries": Fact(

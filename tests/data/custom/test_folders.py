@@ -35,10 +35,9 @@ def written(root: Path) -> dict:
     return yaml.safe_load((root / "site.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("train", "validation", "test"),
-    [("train", "val", "test"), ("Training", "Validation", "Testing"), ("train_set", "valid", "test-set")],
-)
+@pytest.mark.parametrize(("train", "validation", "test"), [
+    ("train", "val", "test"), ("Training", "Validation", "Testing"), ("train_set", "valid", "test-set"),
+])  # fmt: skip
 @pytest.mark.parametrize(("images", "masks"), [
     ("{v}/frames/f_{n}.png", "{v}/masks/f_{n}.png"), ("images/{v}/f_{n}.png", "masks/{v}/f_{n}.png"),
     ("all/{v}/f_{n}.jpg", "all/{v}/f_{n}_mask.png"), ("{v}_{n:03d}.jpg", "{v}_{n:03d}_mask.png"),

@@ -6,6 +6,7 @@ from functools import partial
 from unittest.mock import Mock
 
 import cv2
+import nibabel as nib
 import numpy as np
 import pytest
 import yaml
@@ -184,8 +185,6 @@ def test_videos_of_one_name_are_shared_by_two_sites_where_their_images_are_the_s
 
 
 def test_a_volume_with_other_axes_is_pointed_out(tmp_path, capsys):
-    import nibabel as nib
-
     lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz")
     array = np.stack([values(index) for index in range(FRAMES)]).transpose(2, 1, 0)
     nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "op_2.nii.gz")

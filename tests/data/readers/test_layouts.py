@@ -45,11 +45,17 @@ def test_autolaparos_frames_are_a_second_apart_by_either_numbering(frames, numbe
     assert [problem.file for problem in check_site(site)] == [missing]
 
 
-def test_autolaparos_frames_of_one_second_are_refused(tmp_path):
+def test_frames_of_one_second_videos_of_one_name_and_other_folders_are_refused(tmp_path):
     for frame in (1, 5, 25, 50, 75, 100, 125):
         write(tmp_path / f"imgs/007{frame:03d}.jpg", frame_image(0))
     with pytest.raises(DataError, match=r"007005.jpg: is of the same second as 007001.jpg, at 25 frame numbers"):
         find_reader("autolaparo").videos(tmp_path)
+    for release in ("release_1", "release_2"):
+        write(tmp_path / release / "seq_1/left_frames/frame000.png", frame_image(0))
+    with pytest.raises(DataError, match="two videos named 'seq_1'"):
+        find_reader("endovis2018").videos(tmp_path)
+    with pytest.raises(DataError, match=r"contains no sets of images and masks .*; set 'root' to the folder miccai"):
+        SISVSE.videos(tmp_path)
 
 
 def write_scared(root, scale, *, z=80.0, depth=80.0):
@@ -83,13 +89,6 @@ def test_scareds_depth_of_another_scale_is_refused_and_without_the_keyframe_it_i
         reader.read_target("depth", files["depth"])
     (tmp_path / "dataset_1/keyframe_1/left_depth_map.tiff").unlink()
     assert reader.read_target("depth", files["depth"]).max() == 20
-
-
-def test_two_videos_of_one_name_are_refused(tmp_path):
-    for release in ("release_1", "release_2"):
-        write(tmp_path / release / "seq_1/left_frames/frame000.png", frame_image(0))
-    with pytest.raises(DataError, match="two videos named 'seq_1'"):
-        find_reader("endovis2018").videos(tmp_path)
 
 
 def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path):
@@ -168,20 +167,20 @@ def test_real_endovis2017_masks_and_instruments_map_to_the_published_ids(real_da
 
 def test_scared_keyframes_are_videos_and_only_a_keyframe_without_depth_is_refused(tmp_path):
     names = ["dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe_1"]
-    assert layouts.write_scared(tmp_path / "training", 3, 2) == find_reader("scared").videos(tmp_path) == names
-    numbers = [number for number, _, _ in find_reader("scared").frames(tmp_path, names[1])]
-    assert numbers == [0, 1]
+    reader, root = find_reader("scared"), tmp_path / "split"
+    assert layouts.write_scared(root / "training", 3, 2) == reader.videos(root) == names
+    assert [number for number, _, _ in reader.frames(root, names[1])] == [0, 1]
     layouts.write_scared(tmp_path, 1, 13)
     folder = tmp_path / "dataset_1/keyframe_1/data/depthmap_undistorted"
     for number in set(range(13)) - {0, 3, 9, 12}:  # every third has depth, and that of 6 is missing
         (folder / f"{number:06d}.png").unlink()
-    listing = find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
+    listing = reader.frames(tmp_path, "dataset_1/keyframe_1")
     assert [number for number, _, _ in listing] == [0, 3, 6, 9, 12]
     assert listing[2][2] == {"depth": (folder / "000006.png",)}
-    assert len(find_reader("scared").images(tmp_path, "dataset_1/keyframe_1")) == 13
+    assert len(reader.images(tmp_path, "dataset_1/keyframe_1")) == 13
     write(tmp_path / "bare/dataset_1/keyframe_1/data/left_undistorted/000000.png", frame_image(0))
     with pytest.raises(DataError, match="depthmap_undistorted: has no depth maps"):
-        find_reader("scared").frames(tmp_path / "bare", "dataset_1/keyframe_1")
+        reader.frames(tmp_path / "bare", "dataset_1/keyframe_1")
 
 
 def labelled(root) -> list[int]:
@@ -252,8 +251,3 @@ def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_p
     assert endings == [number for number, _, _ in listing] == list(range(11))
     assert SISVSE.frames(tmp_path, "manual_syn") == listing
     assert set(SISVSE.images(tmp_path, "manual_syn")) == set(range(11)) - {3}
-
-
-def test_another_folder_than_the_datasets_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"contains no sets of images and masks .*; set 'root' to the folder miccai"):
-        SISVSE.videos(tmp_path)
