@@ -22,13 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FACE = [getattr(surgfl, name) for name in surgfl.__all__ if inspect.isfunction(getattr(surgfl, name))]
 
 
-def test_importing_it_imports_nothing_that_is_heavy():
+def test_importing_it_imports_nothing_heavy_and_its_examples_are_true():
     code = "import sys, surgfl; print(*[n for n in ('torch', 'numpy', 'cv2', 'nvflare', 'monai') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-def test_its_examples_are_true():
     result = doctest.testmod(surgfl, extraglobs=vars(surgfl))
     assert result.failed == 0 and result.attempted >= 6
 
@@ -98,9 +95,8 @@ def test_a_federation_is_simulated_from_a_job_with_other_settings(toy_bundle, tm
 @pytest.mark.slow
 def test_methods_are_compared_on_ones_own_sites(tmp_path, quick_python):
     render(tmp_path / "sites", sites=2)
-    found = surgfl.compare(
-        ["local", "fedavg"], tmp_path / "sites", tmp_path / "out", rounds=1, iterations=1, size=(32, 64)
-    )
+    few = {"rounds": 1, "iterations": 1, "size": (32, 64)}
+    found = surgfl.compare(["local", "fedavg"], tmp_path / "sites", tmp_path / "out", **few)
     assert [len(result.scores["sites"]) for result in found.results] == [2, 2]
     assert (tmp_path / "out" / "index.html").is_file()
 

@@ -183,15 +183,13 @@ def type_in(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_misspelt_option_ends_with_one_sentence(quick_python):
+def test_train_and_evaluate_run_from_the_command_line_and_a_misspelt_option_is_named(
+    quick_python, site_config, tmp_path
+):
     done = type_in(*MONAI, "run", "--config_file", "bundles/pfedsis/configs/train.yaml", "--site_confg", "x")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("error: unknown option --site_confg; did you mean")
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_train_then_evaluate_from_the_command_line(site_config, tmp_path, quick_python):
     train = "bundles/pfedsis/configs/train.yaml"
     site = ["--site_config", str(site_config), "--output_dir", str(tmp_path)]
     assert type_in(*MONAI, "run", "--config_file", train, *site, *SHORT).returncode == 0

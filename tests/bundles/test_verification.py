@@ -55,7 +55,7 @@ def metadata_of(bundles: Path, bundle: str) -> dict:
 
 
 @WITH_WEIGHTS
-def test_the_files_that_the_zoo_looks_for_are_there(bundles, bundle):
+def test_the_files_of_the_zoo_are_there_and_model_pt_holds_the_shipped_weights_bit_for_bit(bundles, bundle):
     """Necessary: LICENSE and metadata; preferred: model.pt and an inference config; none above 25 MB."""
     configs = ("metadata.json", "inference.yaml", "train.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "logging.conf")
     others = ("models/model.pt", "docs/data_license.txt", "docs/README.md", "LICENSE")
@@ -64,23 +64,6 @@ def test_the_files_that_the_zoo_looks_for_are_there(bundles, bundle):
     assert "Apache License" in (bundles / bundle / "LICENSE").read_text()
     assert max(path.stat().st_size for path in (bundles / bundle).rglob("*") if path.is_file()) < 25_000_000
     assert re.fullmatch("surgical_[a-z0-9_]+", read_description(bundle).zoo_name)
-
-
-def test_the_repository_has_every_weight_once():
-    """A fresh clone must contain the weights, although .gitignore lists `*.safetensors`."""
-    listed = subprocess.run(["git", "ls-files", "bundles"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("no repository")
-    files = [ROOT / name for name in listed.stdout.split() if Path(name).suffix in (".safetensors", ".pt")]
-    files = [file for file in files if file.name != CALIBRATION]
-    assert {file.relative_to(ROOT / "bundles").as_posix() for file in files} == {
-        shipped_weights(bundle).relative_to(ROOT / "bundles").as_posix() for bundle in SHIPPING
-    }
-    assert len({sha256_of(file) for file in files}) == len(files) < len(SHIPPING)
-
-
-@WITH_WEIGHTS
-def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_network(bundles, bundle):
     state = torch.load(bundles / bundle / EXPORTED, weights_only=True)
     shipped = load_file(bundles / bundle / MODEL)
     assert all(torch.equal(state[name], value) and state[name].dtype == value.dtype for name, value in shipped.items())
@@ -90,6 +73,18 @@ def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_
     assert helpers <= set(getattr(type(network), "training_only", ()))
     assert all(bool(value.isfinite().all()) for value in state.values())
     assert load_metadata(bundles / bundle / EXPORTED) == load_metadata(bundles / bundle / MODEL)
+
+
+def test_the_repository_has_every_weight_once():
+    """A fresh clone must contain the weights, although .gitignore lists `*.safetensors`."""
+    listed = subprocess.run(["git", "ls-files", "bundles"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no repository")
+    files = [ROOT / name for name in listed.stdout.split() if Path(name).suffix in (".safetensors", ".pt")]
+    files = [file for file in files if file.name != CALIBRATION]
+    named = {file.relative_to(ROOT / "bundles") for file in files}
+    assert named == {shipped_weights(bundle).relative_to(ROOT / "bundles") for bundle in SHIPPING}
+    assert len({sha256_of(file) for file in files}) == len(files) < len(SHIPPING)
 
 
 @WITH_WEIGHTS

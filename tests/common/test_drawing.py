@@ -56,15 +56,12 @@ def test_classes_stand_out_against_red_pink_and_yellow_tissue(vision: str) -> No
     assert nearest(seen(CLASSES[1:], vision), seen(np.array(reds), vision)) > 17
 
 
-def test_every_id_has_a_colour_and_only_background_has_none() -> None:
+def test_every_id_has_a_colour_and_depth_grows_darker_from_near_to_far():
     assert colour(0) == (0, 0, 0)
     assert all(colour(i) != (0, 0, 0) for i in range(1, 256))
     assert len({colour(i) for i in range(1, 13)}) == 12 and colour(13) == colour(1)
     assert class_entries(("background", "a", "b")) == [("a", colour(1)), ("b", colour(2))]  # of a legend
     assert (css((0, 10, 255)), css(colour(1))) == ("#000aff", "#56b4e9")  # of a page
-
-
-def test_depth_grows_darker_from_near_to_far_and_grey_keeps_the_order_and_errors_begin_black() -> None:
     grey = cv2.cvtColor(DEPTH[None], cv2.COLOR_RGB2GRAY)[0].astype(int)
     assert (np.diff(grey) <= 1).all() and grey[0] - grey[-1] > 150
     assert int(Scale((0.0, 1.0), ERROR).to_json()["colours"][0][1:3], 16) < 8

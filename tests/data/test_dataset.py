@@ -151,15 +151,12 @@ def test_labels_move_with_their_image(make_site):
         assert ((red - batch["label"]).abs() <= 0.5).float().mean() > 0.97
 
 
-def test_style_is_the_mean_over_frames_of_channel_means_and_deviations(make_site):
+def test_style_is_the_mean_over_frames_of_channel_means_and_deviations_and_needs_frames(make_site):
     mean, std = style_statistics(dataset_of(make_site()))
     images = np.stack([frame_image(index) for index in range(4)]) / 255
     np.testing.assert_allclose(mean, images.mean(axis=(1, 2)).mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(std, images.std(axis=(1, 2)).mean(axis=0), atol=1e-6)
     assert (mean.dtype, mean.shape, std.dtype, std.shape) == (torch.float32, (3,), torch.float32, (3,))
-
-
-def test_an_empty_dataset_is_refused(make_site):
     empty = SampleDataset([], height=32, width=32, site=load_site(make_site()))
     for use in (style_statistics, draw):
         with pytest.raises(SiteError, match="site hospital-a: has no frames"):

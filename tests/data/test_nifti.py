@@ -29,7 +29,7 @@ def saved(path: Path, array: np.ndarray, affine: np.ndarray = LPS, *, form: type
 
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_itk_sees_frames_upright_and_not_mirrored(name, masks, tmp_path):
+def test_itk_sees_labels_and_colours_upright_and_any_picture_is_read_by_number(name, masks, tmp_path):
     path = tmp_path / name
     write_labels(path, masks)
     seen = sitk.ReadImage(str(path))
@@ -41,6 +41,15 @@ def test_itk_sees_frames_upright_and_not_mirrored(name, masks, tmp_path):
     assert array.shape == (W, H, T) and array[5, 0, 2] == masks[2, 0, 5]
     np.testing.assert_array_equal(read_labels(path), masks)
     assert nifti.label_shape(path) == (T, H, W) and nifti.has_written_axes(path)
+    path = tmp_path / name
+    frames = pictures(path)
+    seen = sitk.ReadImage(str(path))
+    np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), frames)
+    assert seen.GetNumberOfComponentsPerPixel() == 3 and seen.GetSpacing() == (1, 1, 1)
+    assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)
+    assert nifti.picture_count(path) == T
+    for place in (3, 0, T - 1):
+        np.testing.assert_array_equal(nifti.read_picture(path, place), frames[place])
 
 
 @pytest.mark.parametrize("spatial", ["nii", "nii.gz"])
@@ -178,19 +187,6 @@ def pictures(path: Path) -> np.ndarray:
         for frame in frames:
             writer.add(frame)
     return frames
-
-
-@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_itk_sees_the_colours_of_every_frame_and_any_frame_is_read_by_number(name, tmp_path):
-    path = tmp_path / name
-    frames = pictures(path)
-    seen = sitk.ReadImage(str(path))
-    np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), frames)
-    assert seen.GetNumberOfComponentsPerPixel() == 3 and seen.GetSpacing() == (1, 1, 1)
-    assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)
-    assert nifti.picture_count(path) == T
-    for place in (3, 0, T - 1):
-        np.testing.assert_array_equal(nifti.read_picture(path, place), frames[place])
 
 
 @pytest.mark.parametrize(

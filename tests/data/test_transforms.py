@@ -49,9 +49,8 @@ def test_a_mask_and_its_image_are_flipped_scaled_and_cropped(augmentation, expec
 
 
 def test_a_smaller_frame_is_padded_with_zeros_at_the_right_and_the_bottom():
-    image, mask = moved(
-        np.full((2, 4, 3), 9, np.uint8), np.full((2, 4), 3, np.uint8), with_(width=2, left=0.9, top=0.9)
-    )
+    smaller = with_(width=2, left=0.9, top=0.9)
+    image, mask = moved(np.full((2, 4, 3), 9, np.uint8), np.full((2, 4), 3, np.uint8), smaller)
     assert mask.tolist() == [[3, 3, 0, 0], [0, 0, 0, 0]]
     assert image[:, :, 0].tolist() == [[9, 9, 0, 0], [0, 0, 0, 0]]
 
@@ -78,16 +77,10 @@ def test_draws_use_their_range_and_other_options_change_only_their_own_draws():
     assert {min(d.width for d in scaled), max(d.width for d in scaled)} <= {*range(75, 79), *range(222, 226)}
 
 
-@pytest.mark.parametrize(("pixels", "size", "expected"), [
-    ([[0, 100], [100, 200]], (1, 1), [[100]]),  # averaged where it shrinks
-    ([[0, 100]], (1, 4), [[0, 25, 75, 100]]),  # interpolated where it grows
-])  # fmt: skip
-def test_an_image_is_averaged_or_interpolated(pixels, size, expected):
-    image = np.dstack([np.array(pixels, dtype=np.uint8)] * 3)
-    assert transforms.resize_image(image, *size).tolist() == np.dstack([expected] * 3).tolist()
-
-
-def test_a_target_is_resized_without_new_values_and_a_frame_of_the_right_size_is_not_touched():
+def test_an_image_is_averaged_or_interpolated_and_a_target_gets_no_new_values():
+    for pixels, size, expected in (([[0, 100], [100, 200]], (1, 1), [[100]]), ([[0, 100]], (1, 4), [[0, 25, 75, 100]])):
+        image = np.dstack([np.array(pixels, dtype=np.uint8)] * 3)
+        assert transforms.resize_image(image, *size).tolist() == np.dstack([expected] * 3).tolist()
     mask = np.array([[0, 1, 2, 3, 4, 5]], dtype=np.uint8).repeat(6, axis=0)
     assert transforms.resize_target(mask, 6, 2)[0].tolist() == [1, 4]  # the centre of the pixel
     depth = np.array([[200, 0], [50, 60]], np.float32)
@@ -288,9 +281,8 @@ def test_noise_blur_and_compression_go_by_what_is_drawn():
     assert first.std() == pytest.approx(9.0, rel=0.05) and first.mean() == pytest.approx(128, abs=0.3)
     assert not np.array_equal(first, other)
     large = np.full((1, 800, 1000, 3), 128, np.uint8)  # 2.4 million numbers, more than the bank
-    assert transforms.change_colours(large, transforms.Colours(noise=5.0, grain=7)).std() == pytest.approx(
-        5.0, rel=0.05
-    )
+    noisy = transforms.change_colours(large, transforms.Colours(noise=5.0, grain=7))
+    assert noisy.std() == pytest.approx(5.0, rel=0.05)
     busy = frames(height=64, width=64)
     assert transforms.change_colours(busy, transforms.Colours(blur=1.5)).std() < 0.5 * busy.std()
     image = frames(height=64, width=64)

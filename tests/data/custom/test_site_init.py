@@ -131,7 +131,7 @@ def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
     assert "contains images without a mask in" in capsys.readouterr().out
 
 
-def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
+def test_frames_without_a_label_are_never_guessed_about_and_one_volume_is_cut_by_the_others(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", drawn=lambda index: values(index) * (index != 2))
     assert init(tmp_path, *NAMED) == 2
     assert "add --partly-labelled or --no-partly-labelled" in capsys.readouterr().err
@@ -139,12 +139,10 @@ def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
     assert len(samples(load_site(tmp_path), "train")) == 8
     assert init(tmp_path, *NAMED, "--partly-labelled", "--force") == 0
     assert len(samples(load_site(tmp_path), "train")) == 6
-
-
-def test_one_volume_of_which_few_frames_are_labelled_is_cut_by_those(tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", videos=["op"], drawn=lambda index: values(index) * (index != 2))
-    assert init(tmp_path, *NAMED, "--partly-labelled") == 0, capsys.readouterr()
-    assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [1, 1, 1]
+    one = tmp_path / "one"
+    lay(one, "{v}/img/{n}.png", "{v}.nii.gz", videos=["op"], drawn=lambda index: values(index) * (index != 2))
+    assert init(one, *NAMED, "--partly-labelled") == 0, capsys.readouterr()
+    assert [len(samples(load_site(one), split)) for split in ("train", "validation", "test")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("linked", [True, False])

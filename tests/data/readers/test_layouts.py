@@ -37,9 +37,8 @@ def test_autolaparos_frames_are_a_second_apart_by_either_numbering(frames, numbe
     site = load_site(write_yaml(tmp_path / "site.yaml", {"dataset": "autolaparo", "root": ".", "split": split}))
     interval = float(numbers[1] - numbers[0])
     listed = samples(site, "train", SampleSpec(frames=2, interval=interval, targets_of="all"))
-    assert [[int(image.stem[3:]) for image in sample.images] for sample in listed[1:]] == [
-        [before, after] for before, after in pairwise(frames)
-    ]
+    shown = [tuple(int(image.stem[3:]) for image in sample.images) for sample in listed[1:]]
+    assert shown == list(pairwise(frames))
     missing = tmp_path / f"imgs/001{frames[2]:03d}.jpg"
     missing.unlink()
     assert [problem.file for problem in check_site(site)] == [missing]
@@ -91,7 +90,7 @@ def test_scareds_depth_of_another_scale_is_refused_and_without_the_keyframe_it_i
     assert reader.read_target("depth", files["depth"]).max() == 20
 
 
-def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path):
+def test_endovis2017_is_cropped_gives_overlaps_to_the_tip_and_has_the_layout_of_ternaus(tmp_path):
     image = np.zeros((1080, 1920, 3), dtype=np.uint8)
     mask = np.zeros((1080, 1920), dtype=np.uint8)
     image[28, 320], image[1051, 1599], mask[28, 320], mask[1051, 1599] = 200, 100, 10, 30
@@ -103,9 +102,6 @@ def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path):
     assert (cropped.shape, parts.shape) == ((1024, 1280, 3), (1024, 1280))
     assert (cropped[0, 0, 0], cropped[-1, -1, 0]) == (200, 100)
     assert (parts[0, 0], parts[-1, -1]) == (1, 3)
-
-
-def test_endovis2017_gives_overlaps_to_the_tip_and_reads_the_cropped_layout_of_ternaus(tmp_path):
     # columns: shaft over clasper, other over wrist, wrist over shaft
     write(tmp_path / "a.png", np.array([[10, 40, 20]], dtype=np.uint8))
     write(tmp_path / "b.png", np.array([[30, 20, 10]], dtype=np.uint8))
@@ -127,9 +123,8 @@ def test_endovis2018_puts_wrist_before_clasper_tissue_to_background_and_refuses_
     colours = [(0, 255, 0), (0, 255, 255), (125, 255, 12), (255, 55, 0), (12, 255, 141)]
     write(path := tmp_path / "frame007.png", np.array([colours], dtype=np.uint8))
     assert find_reader("endovis2018").read_target("label", (path,)).tolist() == [[1, 2, 3, 4, 11]]
-    assert merge_classes(np.array([[1, 2, 3, 4, 11]]), CLASS_MAPS["scene"], CLASS_MAPS["parts"]).tolist() == [
-        [1, 3, 2, 0, 0]
-    ]
+    merged = merge_classes(np.array([[1, 2, 3, 4, 11]]), CLASS_MAPS["scene"], CLASS_MAPS["parts"])
+    assert merged.tolist() == [[1, 3, 2, 0, 0]]
     write(path, np.array([[COLOURS_2018[0], (1, 2, 3)]], dtype=np.uint8))
     with pytest.raises(DataError, match=r"frame007\.png: has the unknown colour \(1, 2, 3\) at row 0, column 1"):
         find_reader("endovis2018").read_target("label", (path,))
@@ -160,9 +155,8 @@ def test_real_endovis2017_masks_and_instruments_map_to_the_published_ids(real_da
         assert reader.read_image(path.parents[1] / "images" / path.name).shape == (1024, 1280, 3)
     folder = real_data / "endovis2017"
     instruments = tuple(folder / "intel_per_instrument" / f"{side}_frame.png" for side in ("left", "right"))
-    np.testing.assert_array_equal(
-        reader.read_target("label", instruments), reader.read_target("label", (folder / "masks/intel_frame.png",))
-    )
+    merged = reader.read_target("label", (folder / "masks/intel_frame.png",))
+    np.testing.assert_array_equal(reader.read_target("label", instruments), merged)
 
 
 def test_scared_keyframes_are_videos_and_only_a_keyframe_without_depth_is_refused(tmp_path):
@@ -214,14 +208,11 @@ def test_unpacking_writes_exactly_the_labelled_frames_and_those_of_their_clips(c
         assert abs(SAR_RARP50.read_image(path)[..., 1].mean() - 2 * number) < 1  # frames differ by 2
 
 
-def test_unpacking_for_clips_misses_no_mask_at_the_start(packed_video):
+def test_unpacking_misses_no_mask_at_the_start_and_refuses_partial_frames_and_short_videos(packed_video, tmp_path):
     (packed_video / "segmentation/000000000.png").unlink()
     unpack(packed_video, frames=3, interval=0.5)
     assert sorted(SAR_RARP50.images(packed_video.parent, "video_1")) == [30, 60, 90, 120]
     assert labelled(packed_video.parent) == [60, 120]
-
-
-def test_unpacking_refuses_partial_frames_short_videos_and_other_folders(packed_video, tmp_path):
     with pytest.raises(ValueError, match=r"0\.17 s is no whole number of frames at 60 a second"):
         unpack(packed_video, frames=4, interval=0.17)
     write(packed_video / "segmentation/000000180.png", canonical_mask(0))
