@@ -100,9 +100,6 @@ def test_what_is_shown_is_short_and_prints_as_it_reads(value: Any):
     assert short_repr(value).isprintable() and len(short_repr(value)) <= 2 * SHOWN + 3
 
 
-# ---- arguments
-
-
 @pytest.mark.parametrize("value, low, high, ends, taken", [
     (0, 0, 1, "[]", True), (1, 0, 1, "[]", True), (-1e-9, 0, 1, "[]", False), (1.5, 0, 1, "[]", False),
     (0.0, 0, 1, "(]", False), (1.0, 0, 1, "(]", True), (0.0, 0, 1, "[)", True), (1.0, 0, 1, "[)", False),

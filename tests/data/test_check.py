@@ -104,8 +104,6 @@ def test_real_endovis2015_surgery_has_no_problem(real_data, tmp_path):
     assert (len(samples(site, "train")), len(samples(site, "test"))) == (30, 10)
 
 
-# ---- depth with holes, without known values, or in another unit
-
 DEPTH = SampleSpec(targets=("depth",))
 
 

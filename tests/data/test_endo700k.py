@@ -171,9 +171,6 @@ def test_a_video_that_ends_early_is_found_frame_by_frame_before_training(tmp_pat
     assert last.what.endswith(" of the 80 frames that it announces")
 
 
-# ---- the nine sites
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a folder with copies of the nine layouts, Cholec80 with eleven videos."""

@@ -119,12 +119,8 @@ def test_numbers_in_names_are_read_replaced_ordered_and_spaced(tmp_path):
     (tmp_path / "frame001.png").touch()
     with pytest.raises(files.DataError, match="has the same frame number as"):
         files.files_by_number(tmp_path, "*.png")
-    assert (files.spacing([0, 60, 120]), files.spacing([3, 27, 15, 51]), files.spacing([5]), files.spacing([])) == (
-        60,
-        12,
-        0,
-        0,
-    )
+    spacings = [files.spacing(numbers) for numbers in ([0, 60, 120], [3, 27, 15, 51], [5], [])]
+    assert spacings == [60, 12, 0, 0]
     assert (files.whole_steps(0.2, 60.0), files.whole_steps(0.1, 30.0)) == (12, 3)  # no binary fractions
     assert files.whole_steps(0.2, 2.0) == files.whole_steps(0.01, 2.0) == 0
 

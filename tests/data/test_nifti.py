@@ -177,9 +177,6 @@ def test_equal_labels_give_equal_bytes_and_a_wrong_name_is_refused(masks, monkey
         nifti.LabelWriter(tmp_path / "a.nrrd")
 
 
-# ---- frames as a volume
-
-
 def pictures(path: Path) -> np.ndarray:
     """Write colours without any symmetry, (T, H, W, 3), and return them."""
     frames = np.random.default_rng(2).integers(0, 256, (T, H, W, 3), dtype=np.uint8)

@@ -70,9 +70,6 @@ def test_a_target_that_the_dataset_lacks_is_refused_with_the_datasets_that_have_
     assert str(error.value) == message
 
 
-# ---- frames of an added site
-
-
 @pytest.fixture
 def other(tmp_path):
     """Return a function that writes a second site beside the first one; its site.yaml."""

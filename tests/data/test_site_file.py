@@ -124,9 +124,6 @@ def test_a_file_that_is_missing_or_no_mapping_is_refused(content, tmp_path):
     refusal(tmp_path / "site.yaml")
 
 
-# ---- text vectors and encoder
-
-
 def test_the_sites_own_vectors_and_encoder_lie_beside_its_site_yaml_or_anywhere(make_site, tmp_path):
     plain = load_site(make_site())
     assert (plain.text_vectors, plain.text_encoder) == (None, None)

@@ -193,7 +193,7 @@ class Sandbox:
         self.root, self.data = root, data
         self.sites: list[Site] = []
         self.executed: list[tuple[Block, str]] = []  # with what was run
-        self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py", "parsed": HERE / "parsed.py"}
+        self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py"}
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         self.variables = {**kept, "PATH": path, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}

@@ -112,7 +112,7 @@ def test_every_block_has_a_rule_and_commands_in_running_text_exist(document):
     assert list(filter(None, map(rules.refuse_command, rules.commands_in(rules.prose_of(ROOT / document))))) == []
 
 
-def test_no_block_is_overlooked(tmp_path):
+def test_no_block_is_overlooked_and_a_tree_of_files_is_read_with_its_folders(tmp_path):
     """Fences of any length and indented lines are found; what has no rule fails instead of being passed over."""
     path = tmp_path / "a.md"
     path.write_text("a\n\n    make it\n\n````python b.py\n```\n````\n\n- a\n  b\n\n~~~perl\nx\n~~~\n")
@@ -125,9 +125,6 @@ def test_no_block_is_overlooked(tmp_path):
     for block in (found[0], found[2]):
         with pytest.raises(AssertionError, match="there is no rule for this"):
             sandbox.execute(block)
-
-
-def test_a_tree_of_files_is_read_with_what_it_is_indented_under():
     tree = "a/<name>/      words\nb/\n    c.py d/   words\n    e       words\nf.py        words\n"
     assert rules.paths_in(tree) == ["a/*/", "b/", "b/c.py", "b/d/", "b/e", "f.py"]
 
@@ -262,16 +259,13 @@ def test_all_settings_of_a_job_and_of_its_training_are_shown():
     assert set(example) <= job and set(example["training"]) <= training
 
 
-def test_the_options_that_guides_explain_exist():
+def test_options_and_environment_variables_that_documents_explain_exist():
     for name, command in (("segment", segment), ("train", train)):
         parser = argparse.ArgumentParser(add_help=False)
         command.configure(parser)
         text = (ROOT / f"docs/how-to/{name}.md").read_text()
         options = set(re.findall(r"^\| `(--[a-z-]+)(?: [^`]*)?` \|", text, re.MULTILINE))
         assert options and options <= set(parser._option_string_actions)
-
-
-def test_all_environment_variables_are_explained():
     sources = "".join(path.read_text() for path in (ROOT / "shared_components").rglob("*.py"))
     text = (ROOT / "docs/reference/environment-variables.md").read_text()
     assert set(re.findall(r"\bSURGFL_[A-Z_]+\b", sources)) == set(re.findall(r"^\| `(SURGFL_\w+)`", text, re.MULTILINE))

@@ -130,17 +130,15 @@ def test_a_frame_may_lack_a_class_and_a_class_may_not_lack_a_name(tmp_path, caps
     assert "is a mask of class 'thread', which 'ids' of site.yaml does not name" in capsys.readouterr().out
 
 
-def test_masks_of_classes_are_of_images_and_not_of_video_files(tmp_path, capsys):
-    write_video(tmp_path / "op.mp4", 2)
-    write(tmp_path / "masks/op/f_0_shaft.png", values(0))
-    assert init(tmp_path, "--images", "{video}.mp4", "--masks", "masks/{video}/*_{class}.png") == 2
+def test_masks_of_classes_share_no_pixels_and_are_of_no_video_files(tmp_path, capsys):
+    film = tmp_path / "film"
+    write_video(film / "op.mp4", 2)
+    write(film / "masks/op/f_0_shaft.png", values(0))
+    assert init(film, "--images", "{video}.mp4", "--masks", "masks/{video}/*_{class}.png") == 2
     assert "extract the labelled frames as images" in capsys.readouterr().err
-
-
-def test_masks_of_two_classes_may_not_share_pixels(tmp_path, capsys):
-    lay_classes(tmp_path, "images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_{c}.png")
-    write(tmp_path / "masks/op_1/f_1_bulldog.png", np.full((H, W), 255, np.uint8))
-    assert init(tmp_path) == 2
+    lay_classes(tmp_path / "shared", "images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_{c}.png")
+    write(tmp_path / "shared/masks/op_1/f_1_bulldog.png", np.full((H, W), 255, np.uint8))
+    assert init(tmp_path / "shared") == 2
     assert "shares 48 pixels with the masks of other classes of the same frame" in capsys.readouterr().err
 
 

@@ -207,9 +207,6 @@ def test_a_public_layout_is_recognised(dataset, make_site, tmp_path, capsys):
         assert str(site.split["test"][0]) == "test/video3"
 
 
-# ---- bad input
-
-
 def test_nothing_is_overwritten_unless_asked(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     (tmp_path / "site.yaml").write_text("mine")

@@ -145,7 +145,7 @@ def test_a_quote_that_nothing_closes_is_a_damaged_table(tmp_path):
     assert any("is no table (field larger than field limit" in str(problem) for problem in problems)
 
 
-def test_cholec80_is_read_from_its_videos_at_a_frame_a_second(tmp_path):
+def test_published_videos_of_cholec80_and_appendix300_are_read_at_the_rates_of_their_labels(tmp_path):
     write_cholec80(tmp_path, 1, 2)
     shutil.rmtree(tmp_path / "frames/video01")
     write_video(tmp_path / "videos/video01.mp4", 50, 25)
@@ -153,6 +153,12 @@ def test_cholec80_is_read_from_its_videos_at_a_frame_a_second(tmp_path):
     listing = reader.frames(tmp_path, "video01")
     assert [(number, image.name) for number, image, _ in listing] == [(0, "000000"), (25, "000025")]
     np.testing.assert_allclose(reader.read_image(listing[1][1]), 65, atol=3)
+    write_video(tmp_path / "appendix/Full_Videos/Center1/Center1_001/Center1_001.mp4", 60, 30)
+    reader = find_reader("appendix300")
+    assert reader.videos(tmp_path / "appendix") == ["Center1_001"]
+    images = reader.images(tmp_path / "appendix", "Center1_001")
+    assert {n: path.name for n, path in images.items()} == {0: "000000", 1: "000015", 2: "000030", 3: "000045"}
+    np.testing.assert_allclose(reader.read_image(images[2]), 70, atol=3)
 
 
 def test_a_video_without_a_grade_is_named_and_set_aside_as_the_quarantine_allows(tmp_path):
@@ -168,15 +174,6 @@ def test_a_video_without_a_grade_is_named_and_set_aside_as_the_quarantine_allows
     assert ([sample.video for sample in bad], len(good)) == (["002"], 5)
 
 
-def test_appendix300_is_read_from_published_videos_at_two_frames_a_second(tmp_path):
-    write_video(tmp_path / "Full_Videos/Center1/Center1_001/Center1_001.mp4", 60, 30)
-    reader = find_reader("appendix300")
-    assert reader.videos(tmp_path) == ["Center1_001"]
-    images = reader.images(tmp_path, "Center1_001")
-    assert {n: path.name for n, path in images.items()} == {0: "000000", 1: "000015", 2: "000030", 3: "000045"}
-    np.testing.assert_allclose(reader.read_image(images[2]), 70, atol=3)
-
-
 def test_gynsurg_folds_part_patients(tmp_path):
     names = LABEL_WRITERS["gynsurg"](tmp_path, 4, 1)
     folds = fold_cases(tmp_path, "action")
@@ -190,7 +187,7 @@ def test_gynsurg_folds_part_patients(tmp_path):
         fold_cases(tmp_path, "action")
 
 
-def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):
+def test_gynsurg_labels_are_read_again_where_corrected_may_be_names_and_are_of_one_kind(tmp_path):
     site = site_of(tmp_path, "gynsurg")
     sample = samples(site, "train", SampleSpec(("action",)))[0]
     before = int(read_sample(sample).targets["action"])
@@ -201,11 +198,8 @@ def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):
         table.write_text("".join(",".join(row) + "\n" for row in [head, *rows]))
         os.utime(table, ns=(1, 1))
     assert int(read_sample(sample).targets["action"]) != before
-
-
-def test_gynsurg_labels_are_names_too_and_of_one_kind_of_clips(tmp_path):
-    site = site_of(tmp_path, "gynsurg")
-    for table in (tmp_path / "data/GynSurg_Action_3sec/GynSurg_action_dataset").glob("*.csv"):
+    site = site_of(tmp_path / "named", "gynsurg")
+    for table in (tmp_path / "named/data/GynSurg_Action_3sec/GynSurg_action_dataset").glob("*.csv"):
         table.write_text(table.read_text().replace("clip_1.mp4,0", "clip_1.mp4,Suction-Irrigation"))
     (sample,) = samples(site, "train", SampleSpec(("action",), frames=2, targets_of="video"))
     assert int(read_sample(sample).targets["action"]) == 3
