@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+import yaml
 from monai.bundle import ConfigWorkflow, ckpt_export
 
 from shared_components.core.bundle import load_bundle
@@ -22,7 +23,6 @@ from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
 from shared_components.weights.bundle_files.copies import write_zoo
 from shared_components.weights.bundle_files.make import described_bundles, read_description
-from tests.data.conftest import write_yaml
 from tests.federation.conftest import narrow, narrow_module  # noqa: F401 (what is shipped is marked `full_width`)
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
@@ -67,7 +67,9 @@ def site_config(tmp_path: Path) -> Path:
     _write_frames(tmp_path / "data" / "train", "video1", 3, HEIGHT, WIDTH)
     _write_frames(tmp_path / "data" / "train", "video2", 2, HEIGHT, WIDTH)
     _write_frames(tmp_path / "data" / "test", "video3", 2, 2 * HEIGHT, 2 * WIDTH)
-    return write_yaml(tmp_path / "site.yaml", SITE)
+    path = tmp_path / "site.yaml"
+    path.write_text(yaml.safe_dump(SITE, sort_keys=False))
+    return path
 
 
 @pytest.fixture
@@ -80,7 +82,9 @@ def three_class_site(tmp_path: Path) -> Path:
             path = folder / f"{kind.format(number)}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             cv2.imwrite(str(path), array)
-    return write_yaml(tmp_path / "three.yaml", SITE_2015)
+    path = tmp_path / "three.yaml"
+    path.write_text(yaml.safe_dump(SITE_2015, sort_keys=False))
+    return path
 
 
 @pytest.fixture
