@@ -32,7 +32,7 @@ def dense(make_site):
     return make
 
 
-def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense):
+def test_a_clip_is_four_frames_at_the_interval_and_clips_of_labels_step_over_other_frames(dense):
     listed = samples(dense(), "train", FOUR)
     assert [numbers(sample) for sample in listed] == [
         [0, 0, 0, 0],  # nothing came before: the first frame is repeated
@@ -43,6 +43,12 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
     images = read_sample(listed[1]).images
     assert images.shape == (4, 64, 80, 3)
     assert images[:, 0, 0, 0].tolist() == [24, 36, 48, 60]
+    spec = SampleSpec(frames=2, interval=1.0, targets_of="all")
+    assert [numbers(sample) for sample in samples(dense(), "train", spec)] == [[0, 0], [0, 60], [60, 120]]
+    with pytest.raises(SiteError, match=r"of sar_rarp50 has a labelled frame every 1 s .* ask for a multiple of 1 s"):
+        samples(dense(), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
+    still = samples(dense(history=False), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
+    assert read_sample(still[2]).targets["label"].shape == (2, H, W)
 
 
 @pytest.mark.parametrize(("spec", "changes", "expected"), [
@@ -178,15 +184,6 @@ def test_every_frame_of_a_clip_has_its_target_and_padding_has_the_target_of_its_
     (batch,) = once(dataset_of(site, spec), batch_size=4, generator=torch.Generator())
     assert (batch["image"].shape, batch["label"].shape) == ((4, 3, 3, 64, 80), (4, 3, 64, 80))
     np.testing.assert_array_equal(batch["label"], np.stack([[masks[n] for n in clip] for clip in shown]))
-
-
-def test_clips_of_labelled_frames_step_over_those_without_labels(dense):
-    spec = SampleSpec(frames=2, interval=1.0, targets_of="all")
-    assert [numbers(sample) for sample in samples(dense(), "train", spec)] == [[0, 0], [0, 60], [60, 120]]
-    with pytest.raises(SiteError, match=r"of sar_rarp50 has a labelled frame every 1 s .* ask for a multiple of 1 s"):
-        samples(dense(), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
-    still = samples(dense(history=False), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
-    assert read_sample(still[2]).targets["label"].shape == (2, H, W)
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["image without label", "neither"])

@@ -63,16 +63,13 @@ def test_an_item_is_the_frame_at_the_networks_size_and_batches_are_floats_and_in
     np.testing.assert_array_equal(native[1]["label"], canonical_mask(1))
 
 
-def test_every_frame_comes_once_before_any_comes_again(make_site):
+def test_every_frame_comes_once_before_any_comes_again_and_a_stream_continues_from_its_state(make_site):
     dataset = dataset_of(make_site(frames=5))
     drawn = indices(draw(dataset, batch_size=3, iterations=5))
     assert [sorted(drawn[start : start + 5]) for start in (0, 5, 10)] == [[0, 1, 2, 3, 4]] * 3
     assert drawn[:5] != drawn[5:10]
     larger = indices(draw(dataset, batch_size=12, iterations=1))
     assert sorted(larger[:10]) == sorted(2 * [0, 1, 2, 3, 4])
-
-
-def test_a_stream_continues_from_its_generators_state_and_differs_for_another_seed(make_site):
     dataset, generator = dataset_of(make_site()), torch.Generator().manual_seed(3)
     options = {"batch_size": 4, "iterations": 1, "augment": True}
     (first,) = draw(dataset, generator=generator, **options)

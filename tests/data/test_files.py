@@ -79,8 +79,9 @@ def test_an_array_takes_no_more_memory_than_its_file_has(tmp_path):
     (files.read_npy, np.array([{"a": 1}], object), r"cannot be read as \.npy"),  # never unpickled
     (files.read_npy, np.zeros((2, 2)), "contains float64 values"),
     (files.read_npy, HUGE_NPY, r"cannot be read as \.npy"),
-    (files.read_depth, np.array([[255]], np.uint8), "contains uint.* export the depth again: one channel of 16"),
-    (files.read_depth, np.full((1, 1, 3), 255, np.uint16), "contains uint.* export the depth again: one channel of 16"),
+    (files.read_depth, np.array([[255]], np.uint8), "contains uint.* export the depth again: one channel of 16 bits"),
+    (files.read_depth, np.full((1, 1, 3), 255, np.uint16),
+     "contains uint.* export the depth again: one channel of 16 bits"),
 ])  # fmt: skip
 def test_a_file_of_another_kind_is_refused_by_name(read, content, sentence, tmp_path):
     path = tmp_path / ("frame000.npy" if read is files.read_npy else "frame000.png")
@@ -94,12 +95,15 @@ def test_a_file_of_another_kind_is_refused_by_name(read, content, sentence, tmp_
         read(path)
 
 
-def test_ids_are_mapped_one_by_one_and_255_is_unknown_unless_the_table_has_it(tmp_path):
+def test_ids_are_mapped_one_by_one_and_depth_is_read_exactly(tmp_path):
     label = np.array([[0, 160], [255, 0]], dtype=np.uint8)
     mapped = files.map_ids(label, {0: 0, 160: 1, 255: 3}, path=tmp_path, allowed="")
     assert mapped.tolist() == [[0, 1], [3, 0]] and mapped.dtype == np.uint8
     with pytest.raises(files.DataError, match=r"unknown ids \[255\]"):
         files.map_ids(label, {0: 0, 160: 1}, path=tmp_path, allowed="")
+    write(tmp_path / "a.png", np.array([[0, 1, 256, 65535]], dtype=np.uint16))
+    depth = files.read_depth(tmp_path / "a.png")
+    assert depth.dtype == np.float32 and depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
 
 
 def test_numbers_in_names_are_read_replaced_ordered_and_spaced(tmp_path):
@@ -123,12 +127,6 @@ def test_numbers_in_names_are_read_replaced_ordered_and_spaced(tmp_path):
     assert spacings == [60, 12, 0, 0]
     assert (files.whole_steps(0.2, 60.0), files.whole_steps(0.1, 30.0)) == (12, 3)  # no binary fractions
     assert files.whole_steps(0.2, 2.0) == files.whole_steps(0.01, 2.0) == 0
-
-
-def test_depth_is_read_exactly(tmp_path):
-    write(tmp_path / "a.png", np.array([[0, 1, 256, 65535]], dtype=np.uint16))
-    depth = files.read_depth(tmp_path / "a.png")
-    assert depth.dtype == np.float32 and depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
 
 
 # ---- videos

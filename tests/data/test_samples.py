@@ -102,7 +102,7 @@ def test_training_samples_are_the_sites_own_and_then_the_others_and_are_counted_
     assert [line.split()[:3] for line in lines.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
 
 
-def test_added_labels_have_the_classes_of_the_site_and_added_clips_the_history_of_their_own_site(make_site, other):
+def test_added_labels_have_the_sites_classes_and_added_files_are_checked_as_its_own(make_site, other):
     other()
     for classes, ids in (("parts", [0, 1, 2, 3]), ("foreground", [0, 1, 1, 1])):
         sample = samples(load_site(make_site(classes=classes, **ADDED)), "train")[4 + 2]
@@ -111,9 +111,6 @@ def test_added_labels_have_the_classes_of_the_site_and_added_clips_the_history_o
     # EndoVis's images are half a second apart; the added images belong to no video and are repeated
     clips = samples(load_site(make_site(**ADDED)), "train", SampleSpec(frames=2, interval=0.5))
     assert clips[1].images[0] != clips[1].images[1] and clips[5].images[0] == clips[5].images[1]
-
-
-def test_added_files_are_checked_and_set_aside_as_the_sites_own(make_site, other):
     other()
     path = make_site(quarantine=0.1, **ADDED)
     broken = samples(load_site(path), "train")[7]

@@ -223,7 +223,7 @@ def test_unpacking_misses_no_mask_at_the_start_and_refuses_partial_frames_and_sh
         run_command(unpack_sar_rarp50, tmp_path / "empty")
 
 
-def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path):
+def test_images_of_real_sets_lie_in_one_folder_and_numbers_are_places_in_natural_order(tmp_path):
     layouts.write_sisvse(tmp_path, 8, 2)
     first, second = (SISVSE.frames(tmp_path, name) for name in ("real_train_1", "real_val_1"))
     folders = {image.parent for _, image, _ in (*first, *second)}
@@ -231,14 +231,11 @@ def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path
     assert {image for _, image, _ in first}.isdisjoint(image for _, image, _ in second)
     assert SISVSE.images(tmp_path, "real_train_1") == {number: image for number, image, _ in first}
     assert "real" not in SISVSE.videos(tmp_path)
-
-
-def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_path):
-    layouts.write_sisvse(tmp_path, 2, 11)  # ..._2 comes before ..._10
-    listing = SISVSE.frames(tmp_path, "manual_syn")
+    layouts.write_sisvse(tmp_path / "few", 2, 11)  # ..._2 comes before ..._10
+    listing = SISVSE.frames(tmp_path / "few", "manual_syn")
     endings = [int(image.stem.split("_")[-1]) for _, image, _ in listing]
     listing[3][1].unlink()
     listing[5][2]["label"][0].unlink()
     assert endings == [number for number, _, _ in listing] == list(range(11))
-    assert SISVSE.frames(tmp_path, "manual_syn") == listing
-    assert set(SISVSE.images(tmp_path, "manual_syn")) == set(range(11)) - {3}
+    assert SISVSE.frames(tmp_path / "few", "manual_syn") == listing
+    assert set(SISVSE.images(tmp_path / "few", "manual_syn")) == set(range(11)) - {3}
