@@ -38,7 +38,7 @@ def test_only_the_chosen_command_is_imported_and_all_have_the_same_help():
     assert [name for name, child in chosen.items() if len(child._actions) > 1] == ["segment"]
 
 
-def test_every_command_is_listed_once_and_no_group_names_another(capsys):
+def test_every_command_is_listed_once_and_those_of_no_group_come_last(capsys):
     parser = build_parser()
     commands = parser.get_default("commands")
     lines = parser.format_help().splitlines()
@@ -47,18 +47,15 @@ def test_every_command_is_listed_once_and_no_group_names_another(capsys):
     assert len(named) == len(set(named)) and set(named) - {"train"} <= set(commands)
     order = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in commands]
     assert order[:2] == ["segment", "onnx"] or order[:2] == ["segment", "train"]
+    text = listed({"segment": "Show.", "later": "Do it " + "again and " * 20})
+    assert text.splitlines()[:3] == ["Use a model:", "  segment            Show.", "Others:"]
+    assert text.splitlines()[3].startswith("  later              Do it again")
+    assert all(line.startswith(" " * 21) for line in text.splitlines()[4:])
 
 
 def test_an_interruption_is_one_word(monkeypatch, capsys):
     monkeypatch.setattr(methods, "run", Mock(side_effect=KeyboardInterrupt))
     assert main(["methods"]) == 130 and capsys.readouterr().err == "interrupted\n"
-
-
-def test_a_command_of_no_group_comes_last():
-    text = listed({"segment": "Show.", "later": "Do it " + "again and " * 20})
-    assert text.splitlines()[:3] == ["Use a model:", "  segment            Show.", "Others:"]
-    assert text.splitlines()[3].startswith("  later              Do it again")
-    assert all(line.startswith(" " * 21) for line in text.splitlines()[4:])
 
 
 @pytest.mark.parametrize(("word", "hint"), [("segmnt", "did you mean 'segment'? "), ("xyz", "")])
@@ -78,11 +75,8 @@ def test_a_shell_completes_commands_options_and_their_values(shell, options):
     script = subprocess.run([sys.executable, "-m", "shared_components.cli", "completion", shell], capture_output=True)
     setup = script.stdout.decode() + ("emulate ksh\n" if shell == "zsh" else "")  # as its line editor calls a function
     lines = {
-        "seg": "segment",
-        "segment --back": "--backend",
-        "segment a.mp4 --backend o": "openvino onnx",
-        "site i": "init",
-    }
+        "seg": "segment", "segment --back": "--backend", "segment a.mp4 --backend o": "openvino onnx", "site i": "init",
+    }  # fmt: skip
     for words, completions in lines.items():
         line = ["surgfl", *words.split()]
         call = f"COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; _surgfl; echo ${{COMPREPLY[@]}}"

@@ -20,9 +20,8 @@ VIDEOS = {"train": 1, "validation": 1, "test": 1}
 def scenes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples") / "scenes"
     for number, name in enumerate(("site-1", "site-2")):
-        write_site(
-            folder / name, look="rose", seed=number, videos=VIDEOS, frames_per_video=3, height=HEIGHT, width=WIDTH
-        )
+        size = {"frames_per_video": 3, "height": HEIGHT, "width": WIDTH}
+        write_site(folder / name, look="rose", seed=number, videos=VIDEOS, **size)
     return folder
 
 

@@ -120,16 +120,12 @@ def test_heavy_libraries_and_named_parts_are_imported_where_they_belong(package)
     assert wrong == []
 
 
-# `data` has readers and layouts below it that use its own files.
-KNOWN_PAIRS = {("data", "data.custom"), ("data", "data.readers")}
-
-
 def folder_of(path: Path) -> str:
     """Return a file's folder below the package: ``federation.server``; empty for ``cli.py``."""
     return ".".join(path.relative_to(ROOT / PACKAGE).parent.parts)
 
 
-def test_no_two_folders_import_each_other():
+def test_no_two_folders_import_each_other_and_no_circle_of_files():
     files = {module_of(path): path for path in sources()}
     pairs = {
         (folder_of(path), folder_of(files[module]))
@@ -138,12 +134,8 @@ def test_no_two_folders_import_each_other():
         if module in files and folder_of(files[module]) != folder_of(path)
     }
     assert len(pairs) > len({folder_of(path) for path in sources()})
-    assert {pair for pair in pairs if pair < pair[::-1] and pair[::-1] in pairs} == KNOWN_PAIRS
-
-
-def test_there_is_no_circle_among_files():
-    """Imports inside functions and under TYPE_CHECKING count."""
-    files = {module_of(path): path for path in sources()}
+    known = {("data", "data.custom"), ("data", "data.readers")}  # both are below `data` and use its own files
+    assert {pair for pair in pairs if pair < pair[::-1] and pair[::-1] in pairs} == known
     needs = {name: {module for module, _ in ours(path)} & set(files) - {name} for name, path in files.items()}
     assert sum(map(len, needs.values())) > len(files)
     while free := [name for name, needed in needs.items() if not needed & set(needs)]:

@@ -25,17 +25,13 @@ def test_a_citation_is_whole_of_the_changelogs_version_and_cites_what_a_method_s
     assert paper["doi"] in own and str(paper["year"]) in own and paper["authors"][0]["family-names"] in own
 
 
-def test_types_and_what_they_need_are_packed():
+def test_a_wheel_has_types_what_they_need_and_every_file_of_package_bundles_and_jobs(monkeypatch):
     """A wheel without `py.typed` hides every type of ours from its users."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     assert "py.typed" in re.split(r"[,\s]+", setup["options.package_data"]["*"])
     assert (ROOT / "shared_components" / "py.typed").read_bytes() == b""
     assert "setuptools" in tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"][0]
-
-
-def test_a_wheel_has_every_file_of_package_bundles_and_jobs(monkeypatch):
-    """`surgfl job submit pfedsis` and `nvflare simulator` need whole job folders, `app/custom/.gitkeep` included."""
     monkeypatch.chdir(ROOT)
     distribution = Distribution({"script_name": "setup.py"})
     distribution.parse_config_files(["setup.cfg"])

@@ -56,14 +56,11 @@ def test_each_video_is_a_site_of_its_own_and_is_left_out_whole(tmp_path, data):
 
 
 @pytest.mark.parametrize("count", [25, 120, 441])
-def test_every_frame_is_of_one_stretch_and_a_fifth_validates(count):
+def test_every_frame_is_of_one_stretch_a_fifth_validates_and_few_are_refused(count):
     cut = stretches(count)
     listed = {split: [n for first, stop in parts for n in range(first, stop)] for split, parts in cut.items()}
     assert sorted(listed["train"] + listed["validation"]) == list(range(count))
     assert abs(len(listed["validation"]) - count / 5) < real_videos.STRETCHES
-
-
-def test_a_video_of_too_few_frames_is_refused():
     with pytest.raises(ValueError, match="24 labelled frames, and 25 are needed"):
         stretches(24)
 
@@ -112,9 +109,8 @@ def test_rows_differ_in_the_start_and_in_what_learns_alone(task):
     opened = {row: job.open_bundle() for row, job in jobs.items()}
     found = {row: (one.training.start, one.network["trained_encoders"]) for row, one in opened.items()}
     assert set(found.values()) == {("random", True), ("rendered", True), ("random", False), ("rendered", False)}
-    assert {(one.training.seed, one.training.iterations, one.training.batch_size) for one in opened.values()} == {
-        (3, 26, 4)
-    }
+    settings = {(one.training.seed, one.training.iterations, one.training.batch_size) for one in opened.values()}
+    assert settings == {(3, 26, 4)}
 
 
 def test_a_table_has_the_mean_over_seeds_of_each_video_and_their_population_deviation():

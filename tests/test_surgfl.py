@@ -9,13 +9,12 @@ import sys
 import typing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import surgfl
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from tests.data.custom.conftest import IDS, lay
+from tests.data.custom.conftest import IDS, lay, photograph
 from tests.federation.conftest import make_job, render, rewritten, toy_bundle
 
 __all__ = ["toy_bundle"]
@@ -23,17 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FACE = [getattr(surgfl, name) for name in surgfl.__all__ if inspect.isfunction(getattr(surgfl, name))]
 
 
-def photograph(index):
-    return np.random.default_rng(index).integers(0, 255, (24, 32, 3), dtype=np.uint8)
-
-
-def test_importing_it_imports_nothing_that_is_heavy():
+def test_importing_it_imports_nothing_heavy_and_its_examples_are_true():
     code = "import sys, surgfl; print(*[n for n in ('torch', 'numpy', 'cv2', 'nvflare', 'monai') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-def test_its_examples_are_true():
     result = doctest.testmod(surgfl, extraglobs=vars(surgfl))
     assert result.failed == 0 and result.attempted >= 6
 
@@ -103,20 +95,16 @@ def test_a_federation_is_simulated_from_a_job_with_other_settings(toy_bundle, tm
 @pytest.mark.slow
 def test_methods_are_compared_on_ones_own_sites(tmp_path, quick_python):
     render(tmp_path / "sites", sites=2)
-    found = surgfl.compare(
-        ["local", "fedavg"], tmp_path / "sites", tmp_path / "out", rounds=1, iterations=1, size=(32, 64)
-    )
+    few = {"rounds": 1, "iterations": 1, "size": (32, 64)}
+    found = surgfl.compare(["local", "fedavg"], tmp_path / "sites", tmp_path / "out", **few)
     assert [len(result.scores["sites"]) for result in found.results] == [2, 2]
     assert (tmp_path / "out" / "index.html").is_file()
 
 
-def test_iterations_replace_the_epochs_of_a_job_and_leave_its_other_settings():
+def test_iterations_and_epochs_replace_each_other_and_other_settings_stay():
     own = surgfl._job("fedsurg", {}).training
     changed = surgfl._job("fedsurg", {"training": {"iterations": 3}}).training
     assert own["epochs"] == 2 and changed == {**own, "epochs": 0, "iterations": 3}
-
-
-def test_epochs_replace_the_iterations_of_a_job_and_sections_within_sections_keep_their_entries():
     own = surgfl._job("fedavg", {}).training
     changed = surgfl._job("fedavg", {"training": {"epochs": 2}}).training
     assert own["iterations"] == 16 and changed == {k: v for k, v in own.items() if k != "iterations"} | {"epochs": 2}

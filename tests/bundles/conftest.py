@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+import yaml
 from monai.bundle import ConfigWorkflow, ckpt_export
 
 from shared_components.core.bundle import load_bundle
@@ -32,24 +33,10 @@ SEGMENTING = [name for name in SHIPPING if "segmentation" in load_bundle(name).t
 PROMPTED = {"surgfed": {"boxes": "10,10,40,30"}}
 """What inference is told beside the frame by bundles whose network needs it; they are not exported to TorchScript."""
 UNPROMPTED = [name for name in SEGMENTING if name not in PROMPTED]
-SITE = """\
-name: hospital-a
-dataset: pfedsis_npy
-root: data
-split:
-  train: [train/video1]
-  validation: [train/video2]
-  test: [test/video3]
-"""
-SITE_2015 = """\
-name: hospital-b
-dataset: endovis2015_rigid
-root: three
-split:
-  train: [{OP1: [0, 3]}]
-  validation: [{OP1: [3, 5]}]
-  test: [{OP1: [5, 6]}]
-"""
+SPLIT = {"train": ["train/video1"], "validation": ["train/video2"], "test": ["test/video3"]}
+SITE = {"name": "hospital-a", "dataset": "pfedsis_npy", "root": "data", "split": SPLIT}
+SPLIT_2015 = {"train": [{"OP1": [0, 3]}], "validation": [{"OP1": [3, 5]}], "test": [{"OP1": [5, 6]}]}
+SITE_2015 = {"name": "hospital-b", "dataset": "endovis2015_rigid", "root": "three", "split": SPLIT_2015}
 IDS_2015 = np.array([0, 160, 70, 70], np.uint8)  # 1 shaft, 2 and 3 manipulator
 SIZES = {"height": HEIGHT, "width": WIDTH, "batch_size": 2, "rounds": 2, "iterations": 2, "start": "random"}
 
@@ -80,8 +67,9 @@ def site_config(tmp_path: Path) -> Path:
     _write_frames(tmp_path / "data" / "train", "video1", 3, HEIGHT, WIDTH)
     _write_frames(tmp_path / "data" / "train", "video2", 2, HEIGHT, WIDTH)
     _write_frames(tmp_path / "data" / "test", "video3", 2, 2 * HEIGHT, 2 * WIDTH)
-    (tmp_path / "site.yaml").write_text(SITE)
-    return tmp_path / "site.yaml"
+    path = tmp_path / "site.yaml"
+    path.write_text(yaml.safe_dump(SITE, sort_keys=False))
+    return path
 
 
 @pytest.fixture
@@ -95,7 +83,7 @@ def three_class_site(tmp_path: Path) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             cv2.imwrite(str(path), array)
     path = tmp_path / "three.yaml"
-    path.write_text(SITE_2015)
+    path.write_text(yaml.safe_dump(SITE_2015, sort_keys=False))
     return path
 
 
@@ -134,10 +122,7 @@ def run(prepare: Callable[..., ConfigWorkflow]) -> Callable[..., ConfigWorkflow]
 
 @pytest.fixture
 def refusal() -> Callable[..., str]:
-    """Call a function that must fail; return the error message that `explain_errors` prints.
-
-    MONAI wraps the error in errors of its own, so the sentence is at the root of them.
-    """
+    """Call a function that must fail; return the message of the error that MONAI has wrapped in its own."""
 
     def refusal(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         with pytest.raises((ValueError, RuntimeError)) as caught:

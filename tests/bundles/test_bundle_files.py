@@ -56,7 +56,7 @@ def folder(bundles, tmp_path):
     return tmp_path / "bundles"
 
 
-def test_a_new_bundle_is_one_small_file(folder, run, monkeypatch, site_config, tmp_path):
+def test_a_new_bundle_is_one_small_file_and_gets_all_files(folder, run, monkeypatch, site_config, tmp_path, bundles):
     write_bundle("toy", folder)
     monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder)
     bundle = load_bundle("toy")
@@ -69,10 +69,6 @@ def test_a_new_bundle_is_one_small_file(folder, run, monkeypatch, site_config, t
     run("toy", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"))
     assert load_metadata(tmp_path / "out" / "model.safetensors")["bundle"] == "toy"
 
-
-def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
-    """Except weights, which not every bundle ships."""
-    write_bundle("toy", folder)
     made, others = (
         {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
         for root in (folder / "toy", bundles / "pvt_fpn")
@@ -129,17 +125,13 @@ def test_a_zoo_name_is_one_folder_of_one_bundle(bundles, folder, zoo_name):
     assert not list(folder.parent.glob("*zoo*"))
 
 
-def test_a_second_time_nothing_is_written_and_what_was_edited_by_hand_is_mended(folder):
+def test_a_second_time_nothing_is_written_and_edits_by_hand_are_mended_or_kept_in_the_card(folder):
     assert len(write_bundle("toy", folder)) == len(make.bundle_files("toy", folder))
     assert write_bundle("toy", folder) == []
     config = folder / "toy" / "configs" / "train.yaml"
     right = config.read_text()
     config.write_text(right.replace("rounds: 1", "rounds: 2"))
     assert write_bundle("toy", folder) == [config] and config.read_text() == right
-
-
-def test_what_a_person_wrote_in_the_card_is_kept(folder):
-    write_bundle("toy", folder)
     card = folder / "toy" / "docs" / "README.md"
     card.write_text("# My toy\n" + card.read_text().replace("bundles/toy/configs/train.yaml", "elsewhere"))
     assert write_bundle("toy", folder) == [card]
@@ -149,15 +141,12 @@ def test_what_a_person_wrote_in_the_card_is_kept(folder):
         write_bundle("toy", folder)
 
 
-@pytest.mark.parametrize(
-    ("line", "changed", "sentence"),
-    [
-        ("title: A toy", "titel: A toy", r"toy\.yaml: unknown key 'titel'; known keys: alone, metadata, method, "),
-        ("title: A toy", "", r"toy\.yaml: key 'title' is missing"),
-        ("  task: to be small", "", r"toy\.yaml: metadata: 'task' is missing"),
-        ("height: 64", "heigth: 64", r"training: unknown key 'heigth'"),
-    ],
-)
+@pytest.mark.parametrize(("line", "changed", "sentence"), [
+    ("title: A toy", "titel: A toy", r"toy\.yaml: unknown key 'titel'; known keys: alone, metadata, method, "),
+    ("title: A toy", "", r"toy\.yaml: key 'title' is missing"),
+    ("  task: to be small", "", r"toy\.yaml: metadata: 'task' is missing"),
+    ("height: 64", "heigth: 64", r"training: unknown key 'heigth'"),
+])  # fmt: skip
 def test_a_wrong_description_is_refused_in_one_sentence(folder, line, changed, sentence):
     (folder / "toy.yaml").write_text(NEW.replace(line, changed))
     with pytest.raises(ValueError, match=sentence):
@@ -194,15 +183,13 @@ def type_in(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_misspelt_option_ends_with_one_sentence(quick_python):
+def test_train_and_evaluate_run_from_the_command_line_and_a_misspelt_option_is_named(
+    quick_python, site_config, tmp_path
+):
     done = type_in(*MONAI, "run", "--config_file", "bundles/pfedsis/configs/train.yaml", "--site_confg", "x")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("error: unknown option --site_confg; did you mean")
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_train_then_evaluate_from_the_command_line(site_config, tmp_path, quick_python):
     train = "bundles/pfedsis/configs/train.yaml"
     site = ["--site_config", str(site_config), "--output_dir", str(tmp_path)]
     assert type_in(*MONAI, "run", "--config_file", train, *site, *SHORT).returncode == 0

@@ -51,9 +51,8 @@ def pretrained(tmp_path_factory):
     """Return a checkpoint of FL-EndoViT's bundle with random weights."""
     torch.manual_seed(3)
     path = tmp_path_factory.mktemp("pretrained") / "mae.safetensors"
-    save_weights(
-        path, MaeVit().state_dict(), {"bundle": "fl_endovit", **seen_videos_entry({"cholec80_frames": ["video70"]})}
-    )
+    notes = {"bundle": "fl_endovit", **seen_videos_entry({"cholec80_frames": ["video70"]})}
+    save_weights(path, MaeVit().state_dict(), notes)
     return path
 
 
@@ -120,15 +119,14 @@ def test_the_second_stage_learns_whole_videos_by_the_features_of_the_first(run, 
     assert (tmp_path / "out" / "videos.csv").read_text().splitlines()[1].startswith("VID04,")
 
 
-def test_a_start_that_has_seen_the_test_is_refused_before_the_first_round(refusal, trained, pretrained, tmp_path):
+def test_a_start_that_has_seen_the_test_and_other_weights_are_refused(
+    refusal, trained, pretrained, tmp_path, run, sites
+):
     start = tmp_path / "seen.safetensors"
     save_weights(start, load_weights(pretrained), seen_videos_entry({"cholec80": ["video04", "video09"]}))
     sentence = refusal(trained, "fl_endovit_triplets", start)
     assert sentence.startswith("seen.safetensors has seen 1 of the test's videos of cholect45 (VID04); start from")
     assert not (tmp_path / "fl_endovit_triplets").exists()
-
-
-def test_all_uses_begin_from_the_weights_of_the_pre_training_and_nothing_else_is_a_choice(refusal, run, sites):
     assert {weights_of(bundle) for bundle in sites if bundle != "resnet_clips"} == {weights_of("fl_endovit")}
     assert weights_of("fl_endovit") == "fl_endovit" and weights_of("resnet_clips") == "resnet_clips"
     options = {"site_config": str(sites["fl_endovit_phases"]), "weights_of": "pvt_fpn"}

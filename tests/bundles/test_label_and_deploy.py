@@ -202,9 +202,7 @@ def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, sc
 
 
 @pytest.mark.full_width
-def test_a_run_of_the_bundle_gets_the_mask_too_and_refuses_options_of_the_transforms(
-    run, refusal, picture, expected_mask, tmp_path
-):
+def test_a_run_gets_the_mask_too_and_refuses_options_of_transforms(run, refusal, picture, expected_mask, tmp_path):
     options = {"input": str(picture), "output_dir": str(tmp_path / "out")}
     run("pvt_fpn", "inference", **options)
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)

@@ -145,22 +145,19 @@ def test_an_overlay_of_ones_own_may_bring_keys_of_its_own(inference, bundles, tm
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"train#trainer#ampp": True}, "unknown option --train#trainer#ampp; "),
-        ({"train#steps": 3}, "unknown option --train#steps; did you mean --train#step?"),
-        ({"train#handlers#1#intervall": 2}, "unknown option --train#handlers#1#intervall; did you mean "
-         "--train#handlers#1#interval?"),
-        ({"train::dataloader::rnk": 1}, "unknown option --train#dataloader#rnk; "),
-        ({"network_def#dropot": 0.1}, "unknown option --network_def#dropot; "),
-        ({"training#roundss": 3}, "training: unknown key 'roundss'; did you mean 'rounds'? known keys: "),
-        ({"method#momentun": 0.9}, "method 'fedavg': "),
-        ({"trackng": "mlflow"}, "unknown option --trackng; did you mean --tracking?"),
-        ({"train#trainer#amp": True}, "--train#trainer#amp True has no effect, since the training step is "
-         "ours; use --training#precision bf16"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    ({"train#trainer#ampp": True}, "unknown option --train#trainer#ampp; "),
+    ({"train#steps": 3}, "unknown option --train#steps; did you mean --train#step?"),
+    ({"train#handlers#1#intervall": 2}, "unknown option --train#handlers#1#intervall; did you mean "
+     "--train#handlers#1#interval?"),
+    ({"train::dataloader::rnk": 1}, "unknown option --train#dataloader#rnk; "),
+    ({"network_def#dropot": 0.1}, "unknown option --network_def#dropot; "),
+    ({"training#roundss": 3}, "training: unknown key 'roundss'; did you mean 'rounds'? known keys: "),
+    ({"method#momentun": 0.9}, "method 'fedavg': "),
+    ({"trackng": "mlflow"}, "unknown option --trackng; did you mean --tracking?"),
+    ({"train#trainer#amp": True}, "--train#trainer#amp True has no effect, since the training step is "
+     "ours; use --training#precision bf16"),
+])  # fmt: skip
 def test_an_override_that_would_change_nothing_is_refused(train, refusal, tmp_path, overrides, sentence):
     assert refusal(train, **overrides).startswith(sentence)
     assert not (tmp_path / "out").exists()
@@ -194,23 +191,20 @@ def test_monais_runner_has_the_locals_that_the_options_are_read_from():
     assert [method.__code__.co_varnames[0] for method in methods] == ["self"] * 3
 
 
-@pytest.mark.parametrize(
-    ("keys", "values", "words"),
-    [
-        ("val_interval every height width", (0, -1, 1.5, float("nan"), True, "x", None, [1]),
-         "it is a whole number from 1 on"),
-        ("output_dir", ("", " ", 5, True, ["a"], {"a": 1}), "it is a path"),
-        ("site_config input checkpoint", ("", " ", 5, True, ["a"], {"a": 1}), "it is a path, or null"),
-        ("split", ("", " ", 5, True, ["a"]), "it is the name of a split: train, validation or test"),
-        ("start", ("", " ", 5, True, ["a"]), "it is random, rendered or a path, or null"),
-        ("video_rate", (0, -1, float("inf"), float("nan"), "x", True),
-         "it is a number of images a second, above 0, or null"),
-        ("training tasks network_def method", ("x", [1], None, 5),
-         "it is a section: set its keys with --{}#<name> <value>"),
-        ("device", ("nonsense", "cuda:99", 3.5, ["cpu"], "meta:x"),
-         "it is a device of this machine, such as cpu or cuda:0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("keys", "values", "words"), [
+    ("val_interval every height width", (0, -1, 1.5, float("nan"), True, "x", None, [1]),
+     "it is a whole number from 1 on"),
+    ("output_dir", ("", " ", 5, True, ["a"], {"a": 1}), "it is a path"),
+    ("site_config input checkpoint", ("", " ", 5, True, ["a"], {"a": 1}), "it is a path, or null"),
+    ("split", ("", " ", 5, True, ["a"]), "it is the name of a split: train, validation or test"),
+    ("start", ("", " ", 5, True, ["a"]), "it is random, rendered or a path, or null"),
+    ("video_rate", (0, -1, float("inf"), float("nan"), "x", True),
+     "it is a number of images a second, above 0, or null"),
+    ("training tasks network_def method", ("x", [1], None, 5),
+     "it is a section: set its keys with --{}#<name> <value>"),
+    ("device", ("nonsense", "cuda:99", 3.5, ["cpu"], "meta:x"),
+     "it is a device of this machine, such as cpu or cuda:0"),
+])  # fmt: skip
 def test_an_option_of_a_wrong_kind_is_refused_with_its_value(keys, values, words):
     for key, value in product(keys.split(), values):
         assert wrong_option({key: value}) == f"--{key} is {value!r}; {words.format(key)}"
@@ -229,10 +223,9 @@ def test_the_files_own_values_fit_and_every_option_that_is_checked_stands_in_a_f
     assert KINDS.keys() <= set().union(*configs.values())
 
 
-@pytest.mark.parametrize(
-    ("size", "least", "near"),
-    [((33, 64), 1, "32x64"), ((1, 64), 1, "32x64"), ((80, 90), 1, "64x96"), ((32, 64), 50, "64x64")],
-)
+@pytest.mark.parametrize(("size", "least", "near"), [
+    ((33, 64), 1, "32x64"), ((1, 64), 1, "32x64"), ((80, 90), 1, "64x96"), ((32, 64), 50, "64x64"),
+])  # fmt: skip
 def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least, near):
     network = weightless(load_bundle("pvt_fpn").network)
     with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; use {near}"):

@@ -85,16 +85,13 @@ def printed(error, monkeypatch, capsys):
 FULL = OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        (DataError(Path("a.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
-        (DataError(Path("a\x1b[2J.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
-        (not_written(Path("b.pt"), FULL), "error: b.pt: could not be written (No space left on device)"),
-        (FULL, "error: a file in output_dir: No space left on device; "),
-        (OSError(20, "Not a directory", "out"), "error: out: Not a directory; correct the path"),
-    ],
-)
+@pytest.mark.parametrize(("error", "sentence"), [
+    (DataError(Path("a.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
+    (DataError(Path("a\x1b[2J.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
+    (not_written(Path("b.pt"), FULL), "error: b.pt: could not be written (No space left on device)"),
+    (FULL, "error: a file in output_dir: No space left on device; "),
+    (OSError(20, "Not a directory", "out"), "error: out: Not a directory; correct the path"),
+])  # fmt: skip
 def test_a_damaged_file_a_full_disk_and_a_wrong_path_are_one_plain_sentence(error, sentence, monkeypatch, capsys):
     message = printed(error, monkeypatch, capsys)
     assert message.startswith(sentence) and message.count("\n") == 1
@@ -189,9 +186,7 @@ def federated(site_config, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "arguments", "network"), CHOICES)
-def test_the_best_model_is_scored_by_the_bundle_as_directly(
-    run, federated, site_config, tmp_path, method, arguments, network
-):
+def test_the_best_model_is_scored_as_directly(run, federated, site_config, tmp_path, method, arguments, network):
     best = federated(method, arguments, network)
     assert json.loads(load_metadata(best)["network"]) == network
     options = {"site_config": str(site_config), "checkpoint": str(best), "output_dir": str(tmp_path / "out")}
@@ -215,15 +210,12 @@ def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, t
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(*masks, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("message", "sentence"),
-    [
-        ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen"),
-        ({"text": "$exit()"}, "text is the expression '$exit()'"),
-        ({"temporal": False, "text": "selection"}, "network than PvtFpnClips: it lacks indicator, selection.16"),
-        (None, "it lacks indicator, temporal.16"),  # and no temporal layer is made up
-    ],
-)
+@pytest.mark.parametrize(("message", "sentence"), [
+    ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen"),
+    ({"text": "$exit()"}, "text is the expression '$exit()'"),
+    ({"temporal": False, "text": "selection"}, "network than PvtFpnClips: it lacks indicator, selection.16"),
+    (None, "it lacks indicator, temporal.16"),  # and no temporal layer is made up
+])  # fmt: skip
 def test_a_header_that_lies_or_says_nothing_is_refused_by_file(run, refusal, site_config, tmp_path, message, sentence):
     path = tmp_path / "model.safetensors"
     options = {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(tmp_path / "out")}

@@ -74,14 +74,11 @@ def test_every_kind_of_task_is_one_of_the_hubs_uses():
     assert hub_metadata(read_description("surgfed"), facts)["pipeline_tag"] == "mask-generation"
 
 
-@pytest.mark.parametrize(
-    ("bundle", "sentence"),
-    [
-        ("pvt", "publish: bundle 'pvt' is unknown; use one of fedst, "),
-        ("fl_endovit_phases", "'fl_endovit_phases' ships no weights and starts from the weights of 'fl_endovit'; "),
-        ("pvt_fpn", "full exists already; name a new folder"),
-    ],
-)
+@pytest.mark.parametrize(("bundle", "sentence"), [
+    ("pvt", "publish: bundle 'pvt' is unknown; use one of fedst, "),
+    ("fl_endovit_phases", "'fl_endovit_phases' ships no weights and starts from the weights of 'fl_endovit'; "),
+    ("pvt_fpn", "full exists already; name a new folder"),
+])  # fmt: skip
 def test_what_cannot_be_published_is_said_in_one_sentence(bundle, sentence, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()

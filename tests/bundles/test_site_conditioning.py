@@ -72,40 +72,26 @@ def evaluate(run, tmp_path):
     """Return a function that runs evaluate.yaml and returns its scores."""
 
     def evaluate(checkpoint, site_config):
-        run(
-            "fedst", "train", "evaluate",
-            site_config=str(site_config), checkpoint=str(checkpoint), output_dir=str(tmp_path / "results"),
-        )  # fmt: skip
+        files = {"site_config": site_config, "checkpoint": checkpoint, "output_dir": tmp_path / "results"}
+        run("fedst", "train", "evaluate", **{name: str(path) for name, path in files.items()})
         result = json.loads((tmp_path / "results" / "metrics.json").read_text())
         return {metric["name"]: result[metric["name"]] for metric in result["metrics"]}
 
     return evaluate
 
 
-# ---- headers
-
-
-def test_headers_record_the_encoder_of_the_sites_text(own, for_unseen, federation):
+def test_headers_record_the_encoder_of_the_sites_text_if_the_method_uses_it(own, for_unseen, federation):
     assert load_metadata(own)["told"] == f"sentence {MINILM_SHA256}"
     notes = load_metadata(for_unseen)
     assert notes["told"] == "" and notes["sites"] == "2"
     assert json.loads(notes["arguments"]) == dict(federation.job.arguments)
     assert needs_site(notes) and not needs_site(load_metadata(own)) and not needs_site({})
-
-
-def test_a_method_without_conditioning_adds_no_notes():
     assert conditioned_header("") == unconditioned_header(load_method("fedavg"), {}, 3) == {}
 
 
-# ---- evaluation
-
-
-def test_a_sites_own_model_keeps_its_vector_at_home_and_at_another_site(evaluate, own, scenes):
+def test_own_models_keep_their_vector_and_models_for_unseen_sites_take_the_sites(evaluate, own, scenes, for_unseen):
     for scene in scenes[:2]:
         assert evaluate(own, scene) == scored(own, scene, vector_of(scenes[0]))
-
-
-def test_the_model_for_unseen_sites_is_conditioned_on_the_site_where_it_is_scored(evaluate, for_unseen, scenes):
     mean = load_file(for_unseen)["indicator"]
     torch.testing.assert_close(mean, (vector_of(scenes[0]) + vector_of(scenes[1])) / 2)
     expected = vector_of(scenes[2])
@@ -116,14 +102,11 @@ def test_the_model_for_unseen_sites_is_conditioned_on_the_site_where_it_is_score
         assert torch.equal(network.indicator, indicator)
 
 
-def test_where_classes_are_merged_the_network_inside_is_conditioned(for_unseen, scenes, tmp_path):
+def test_merged_classes_condition_the_inner_network_and_numbered_kinds_count_one_more(for_unseen, scenes, tmp_path):
     site = load_site(rewritten(scenes[2], tmp_path / "c", classes="foreground"))
     task = make_task("segmentation", classes=site.classes)
     merged = trained_network_for(PvtFpnClips(), task, str(for_unseen), bundle="fedst", site=site)
     assert torch.equal(merged.network.indicator, vector_of(scenes[2]))
-
-
-def test_numbered_kinds_count_the_site_as_one_more(for_unseen, scenes, tmp_path):
     notes = load_metadata(for_unseen) | {"arguments": json.dumps({"text_encoder": "one_hot"})}
     save_weights(tmp_path / "m.safetensors", load_file(for_unseen), notes)
     network = PvtFpnClips()
@@ -131,10 +114,9 @@ def test_numbered_kinds_count_the_site_as_one_more(for_unseen, scenes, tmp_path)
     assert network.indicator.nonzero().flatten().tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    "text, sentence",
-    [("", "the site's text is ''; describe the site"), ("liver resection", "has no vector of the text")],
-)
+@pytest.mark.parametrize("text, sentence", [
+    ("", "the site's text is ''; describe the site"), ("liver resection", "has no vector of the text"),
+])  # fmt: skip
 def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scenes, tmp_path, capsys, text, sentence):
     bad = rewritten(scenes[2], tmp_path / "bad", text=text)
     with pytest.raises((ValueError, RuntimeError)) as caught:
@@ -146,22 +128,14 @@ def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scen
     assert evaluate(own, bad)["dice"]  # the site's own model asks for none
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"method": "fedsgd"},
-        {"arguments": "[]"},
-        {"arguments": "{"},
-        *({"sites": n} for n in ("many", "-1", "10001", "1" * 12)),
-    ],
-)
+@pytest.mark.parametrize("changed", [
+    {"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"},
+    *({"sites": n} for n in ("many", "-1", "10001", "1" * 12)),
+])  # fmt: skip
 def test_a_header_without_the_methods_arguments_is_refused(for_unseen, scenes, tmp_path, changed):
     save_weights(tmp_path / "m.safetensors", load_file(for_unseen), load_metadata(for_unseen) | changed)
     with pytest.raises(CheckpointError, match=r"m\.safetensors needs a site, but its header lacks the settings"):
         describe_site(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
-
-
-# ---- inference
 
 
 def masks_in(folder):
@@ -179,9 +153,7 @@ def shown(checkpoint, indicator, video):
     return [predictor(item["image"], item["shot"].image.shape[:2])[1] for item in stream]
 
 
-def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
-    run, refusal, for_unseen, own, scenes, video, tmp_path, caplog
-):
+def test_frames_are_predicted_with_the_sites_vector(run, refusal, for_unseen, own, scenes, video, tmp_path, caplog):
     options = {"input": str(video), "checkpoint": str(for_unseen)}
     seen, mean = tmp_path / "seen", tmp_path / "mean"
     run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(seen), **options)

@@ -138,18 +138,14 @@ def test_a_restored_frame_keeps_what_was_visible(run, sites, model, tmp_path):
 @pytest.mark.parametrize(
     "learnt, has", [("segmentation", "depth"), ("depth", "reconstruction"), ("depth", "segmentation")]
 )
-def test_a_model_of_another_task_is_refused_in_one_sentence(
-    run, refusal, sites, site_config, model, tmp_path, learnt, has
-):
+def test_a_model_of_another_task_is_refused(run, refusal, sites, site_config, model, tmp_path, learnt, has):
     path, *_ = model(learnt)
     sentence = refusal(evaluated, run, sites.get(has, site_config), path, tmp_path / "out")
     assert sentence.startswith(f"checkpoint {path} was trained for {learnt}, but the site's task is {has}; use ")
     assert not (tmp_path / "out").exists()
 
 
-def test_as_many_classes_of_other_names_and_a_task_that_the_bundle_does_not_learn_are_refused(
-    run, refusal, sites, site_config, model, tmp_path
-):
+def test_other_names_of_classes_and_an_unknown_task_are_refused(run, refusal, sites, site_config, model, tmp_path):
     path, *_ = model("segmentation")
     notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
     save_weights(path, load_weights(path), notes)
@@ -181,19 +177,16 @@ def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, sma
     assert json.loads(notes["numbers"]) == {"scale": 50.0} and notes["frames"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"tasks#depth#scal": 3}, "task 'depth': "),
-        ({"tasks#depth#scale": 0}, "depth: scale is 0; it is a number, at least 0.001"),
-        ({"training#iterations": 0}, "training: iterations is 0; it is a whole number, at least 1"),
-        ({"training#fixed": ["encodr"]}, "training.fixed names 'encodr', which is no part"),
-        ({"training#learning_rates": {"hed": 0.1}}, "training.learning_rates names 'hed', which is no part"),
-        ({"training#fixed": ["encoder", "decoder", "head"]}, "no parameters are left to train; list fewer parts"),
-        ({"tasks#depth#frames": 4, "tasks#depth#interval": 0.4},
-         "depth asks for clips of 4 frames, and PvtFpn takes single ones"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    ({"tasks#depth#scal": 3}, "task 'depth': "),
+    ({"tasks#depth#scale": 0}, "depth: scale is 0; it is a number, at least 0.001"),
+    ({"training#iterations": 0}, "training: iterations is 0; it is a whole number, at least 1"),
+    ({"training#fixed": ["encodr"]}, "training.fixed names 'encodr', which is no part"),
+    ({"training#learning_rates": {"hed": 0.1}}, "training.learning_rates names 'hed', which is no part"),
+    ({"training#fixed": ["encoder", "decoder", "head"]}, "no parameters are left to train; list fewer parts"),
+    ({"tasks#depth#frames": 4, "tasks#depth#interval": 0.4},
+     "depth asks for clips of 4 frames, and PvtFpn takes single ones"),
+])  # fmt: skip
 def test_a_wrong_number_is_refused_in_one_sentence(run, refusal, sites, small, tmp_path, overrides, sentence):
     options = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), **small, **overrides}
     assert refusal(run, "pvt_fpn", "train", **options).startswith(sentence)
@@ -226,9 +219,7 @@ def toy(run, bundles, tmp_path, monkeypatch):
     return partial(run, "toy")
 
 
-def test_a_bundle_trains_and_evaluates_on_clips_and_a_network_that_remembers_nothing_is_shown_no_stream(
-    toy, refusal, sites, video, tmp_path
-):
+def test_a_bundle_trains_and_evaluates_on_clips_and_not_on_streams(toy, refusal, sites, video, tmp_path):
     site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
     toy("train", **site)
     path = tmp_path / "best.safetensors"

@@ -1,4 +1,4 @@
-"""A bundle trains one site: bit-equal to a federation, files, errors."""
+"""A bundle trains one site, with its own network or another: bit-equal to a federation, files, errors."""
 
 import dataclasses
 import json
@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from shared_components import bundle_engines as engines
+from shared_components.cli import main
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import score_quickly
 from shared_components.core.initial_weights import START_VARIABLE
@@ -23,11 +24,15 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import build_network
-from shared_components.networks.checkpoints import load_metadata, load_weights
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_pt
+from shared_components.networks.network_class import VARIABLE
 from shared_components.networks.pvt_v2 import PvtV2B0
 from shared_components.networks.sam2_architectures import ARCHITECTURES
 from shared_components.scenes.site import write_site
+from tests.bundles.conftest import SIZES
 from tests.changed_method import changed
+from tests.federation.conftest import same
+from tests.networks import own
 from tests.networks.conftest import TOY
 from tests.networks.test_sam2_checkpoint import published
 
@@ -44,9 +49,7 @@ def task_at(site):
 
 
 @BOTH
-def test_training_leaves_the_last_and_the_best_weights_with_their_origin(
-    run, bundle, method, site_config, small, tmp_path
-):
+def test_training_leaves_the_last_and_the_best_weights(run, bundle, method, site_config, small, tmp_path):
     workflow = run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
     assert workflow.check_properties() == []
     left = {path.name for path in (tmp_path / "out").iterdir()}
@@ -81,9 +84,7 @@ def test_training_starts_from_the_shipped_weights_and_by_paper_yaml_from_the_see
         assert (settings.height, settings.width) == size
 
 
-def test_paper_yaml_of_surgfed_trains_sam2_small_from_published_weights_that_the_user_names(
-    bundles, refusal, tmp_path, monkeypatch
-):
+def test_paper_yaml_of_surgfed_trains_sam2_small_from_weights_that_are_named(bundles, refusal, tmp_path, monkeypatch):
     monkeypatch.setitem(ARCHITECTURES, "small", TOY)
     monkeypatch.delenv(START_VARIABLE, raising=False)
     videos = {"train": 1, "validation": 1, "test": 1}
@@ -114,7 +115,7 @@ def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_
     assert torch.equal(network.encoder.norm4.weight, encoder["norm4.weight"])
 
 
-def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
+def test_validation_scores_as_in_a_federation_and_rounds_differ_between_processes(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
     dataset = engines.readable_dataset(site, "validation", task, settings)
@@ -126,11 +127,6 @@ def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
         step(SimpleNamespace(state=state, network=network), batch)
     scores = score_quickly(network, task, dataset)
     assert engines.FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
-
-
-def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_processes_train_together(site_config, small):
-    site, settings = load_site(site_config), settings_of(small)
-    task = task_at(site)
     dataset, method = engines.readable_dataset(site, "train", task, settings), load_method("pfedsis")
     rounds, again, other = (engines.Rounds(dataset, settings, task, method, rank=rank) for rank in (0, 0, 1))
     first, second = list(rounds), list(rounds)
@@ -141,23 +137,18 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
     assert rounds.context.site == other.context.site == 0
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        ({"site_config": None}, "site_config: not given; add --site_config"),
-        ({"site_config": "/nowhere/site.yaml"}, "/nowhere/site.yaml: no such file"),
-        ({"training#heigth": 64}, "training: unknown key 'heigth'"),
-        ({"site_confg": "x"}, "unknown option --site_confg; did you mean --site_config?"),
-        ({"checkpoint": "x"}, "unknown option --checkpoint"),
-        ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
-        ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
-        ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
-        ({"training#start": "file"}, "training: start is 'file', but no file is given; set SURGFL_START"),
-    ],
-)
-def test_a_wrong_command_line_is_refused_in_one_sentence(
-    run, refusal, site_config, small, tmp_path, overrides, sentence
-):
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    ({"site_config": None}, "site_config: not given; add --site_config"),
+    ({"site_config": "/nowhere/site.yaml"}, "/nowhere/site.yaml: no such file"),
+    ({"training#heigth": 64}, "training: unknown key 'heigth'"),
+    ({"site_confg": "x"}, "unknown option --site_confg; did you mean --site_config?"),
+    ({"checkpoint": "x"}, "unknown option --checkpoint"),
+    ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
+    ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
+    ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
+    ({"training#start": "file"}, "training: start is 'file', but no file is given; set SURGFL_START"),
+])  # fmt: skip
+def test_a_wrong_command_line_is_refused(run, refusal, site_config, small, tmp_path, overrides, sentence):
     options = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **overrides}
     assert refusal(run, "pfedsis", "train", **options).startswith(sentence)
     assert not (tmp_path / "out").exists()
@@ -211,15 +202,10 @@ def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_con
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bundle", "method", "changed"),
-    [
-        ("pfedsis", "pfedsis", {}),
-        ("pvt_fpn", "fedavg", {"colour": 1.0}),
-        ("pfedsis", "pfedsis", {"precision": "bf16"}),
-        ("surgfed", "surgfed", CACHED),
-    ],
-)
+@pytest.mark.parametrize(("bundle", "method", "changed"), [
+    ("pfedsis", "pfedsis", {}), ("pvt_fpn", "fedavg", {"colour": 1.0}), ("pfedsis", "pfedsis", {"precision": "bf16"}),
+    ("surgfed", "surgfed", CACHED),
+])  # fmt: skip
 def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method, changed, site_config, small, tmp_path):
     small |= {f"training#{name}": value for name, value in changed.items()}
     training = {name.removeprefix("training#"): value for name, value in small.items()}
@@ -236,3 +222,79 @@ def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method,
     assert federated.keys() == alone.keys()
     assert [name for name in alone if not torch.equal(alone[name], federated[name])] == []
     assert len(list((tmp_path / "out").glob("features/*/*"))) == (3 if "feature_cache_gb" in changed else 0)
+
+
+SMALL = f"{own.HERE}.Small"
+UNET = {"_target_": "BasicUNet", "spatial_dims": 2, "in_channels": 3, "features": [4, 4, 8, 8, 8, 4]}
+
+
+@pytest.fixture
+def train(run, site_config, small, tmp_path):
+    """Train a network of a definition for two rounds; return its last weights' file."""
+
+    def train(definition, **options):
+        out = tmp_path / "out"
+        given = {"site_config": str(site_config), "output_dir": str(out), "network_def": definition}
+        run("pvt_fpn", "train", **given, **small, **options)
+        return out / "model.safetensors"
+
+    return train
+
+
+def test_ones_own_network_is_trained_to_the_bits_of_a_federation_of_one_site(train, site_config, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, SMALL)
+    path = train({"_target_": SMALL, "num_classes": 2, "width": 8})
+    chosen = {"class": SMALL, "width": 8}
+    assert json.loads(load_metadata(path)["network"]) == chosen
+    training = {name: value for name, value in SIZES.items() if name != "rounds"}
+    job = Job("alone", "pvt_fpn", "fedavg", training=training, rounds=2, network=chosen)
+    server = run_together(job, {"hospital-a": site_config}, tmp_path / "runs")
+    assert same(load_weights(path), load_weights(server.folder / "hospital-a" / "model.safetensors"))
+
+
+@pytest.mark.parametrize(("definition", "sentence"), [
+    ({"_target_": SMALL, "num_classes": 4}, f"network_def: class '{SMALL}' is not allowed"),
+    (UNET | {"features": "$[4, 4, 8, 8, 8, 4]"}, "network_def.features is the expression '$[4, 4"),
+    (UNET | {"in_channels": 1}, "network_def: BasicUNet does not take frames [2, 3, 64, 96] ("),
+])  # fmt: skip
+def test_a_network_without_use_is_refused_at_the_start(train, refusal, definition, sentence, tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert refusal(train, definition).startswith(sentence)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    sentence = "training: start is 'rendered', but 'pvt_fpn' ships no weights for BasicUNet; write start: random"
+    assert refusal(train, UNET, start="rendered").startswith(sentence)
+
+
+@pytest.mark.slow
+def test_a_monai_network_is_trained_scored_and_shown(train, run, site_config, video, tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    path = train(UNET)
+    notes = load_metadata(path)
+    assert json.loads(notes["network"]) == {"class": "monai.networks.nets.BasicUNet", **dict(list(UNET.items())[1:])}
+    assert load_trained(path, bundle="pvt_fpn").size == (64, 96)
+    scored = {"site_config": str(site_config), "checkpoint": str(path)}
+    run("pvt_fpn", "train", "evaluate", output_dir=str(tmp_path / "scores"), **scored)
+    run("pvt_fpn", "inference", input=str(video), checkpoint=str(path), output_dir=str(tmp_path / "seen"))
+    assert main(["segment", str(video), "--model", str(path), "--out", "ours", "--threads", "1"]) == 0
+    masks = [sorted((tmp_path / name / "masks").glob("*.png")) for name in ("seen", "ours")]
+    assert len(masks[0]) == len(masks[1]) == 5
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(*masks, strict=True))
+
+    plain = tmp_path / "plain.pt"  # of another program: the same network_def says what it is of
+    save_pt(plain, load_weights(path))
+    sizes = {"training#height": 64, "training#width": 96, "network_def": UNET, "checkpoint": str(plain)}
+    run("pvt_fpn", "train", "evaluate", output_dir=str(tmp_path / "again"), **scored | sizes)
+    results = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("scores", "again")]
+    assert results[0]["dice"] == results[1]["dice"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["BasicUNet", "SegResNet"])
+def test_it_is_exported_to_onnx(train, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = {"blocks_down": [1, 1], "blocks_up": [1]}  # each layer takes the exporter a second
+    definition = UNET if name == "BasicUNet" else {"_target_": name, "spatial_dims": 2, "in_channels": 3, **few}
+    path = train(definition | {"_target_": name})
+    assert main(["onnx", "--model", str(path), "--out", "model.onnx"]) == 0
+    assert (tmp_path / "model.onnx").stat().st_size > 0

@@ -55,7 +55,7 @@ def metadata_of(bundles: Path, bundle: str) -> dict:
 
 
 @WITH_WEIGHTS
-def test_the_files_that_the_zoo_looks_for_are_there(bundles, bundle):
+def test_the_files_of_the_zoo_are_there_and_model_pt_holds_the_shipped_weights_bit_for_bit(bundles, bundle):
     """Necessary: LICENSE and metadata; preferred: model.pt and an inference config; none above 25 MB."""
     configs = ("metadata.json", "inference.yaml", "train.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "logging.conf")
     others = ("models/model.pt", "docs/data_license.txt", "docs/README.md", "LICENSE")
@@ -64,23 +64,6 @@ def test_the_files_that_the_zoo_looks_for_are_there(bundles, bundle):
     assert "Apache License" in (bundles / bundle / "LICENSE").read_text()
     assert max(path.stat().st_size for path in (bundles / bundle).rglob("*") if path.is_file()) < 25_000_000
     assert re.fullmatch("surgical_[a-z0-9_]+", read_description(bundle).zoo_name)
-
-
-def test_the_repository_has_every_weight_once():
-    """A fresh clone must contain the weights, although .gitignore lists `*.safetensors`."""
-    listed = subprocess.run(["git", "ls-files", "bundles"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip("no repository")
-    files = [ROOT / name for name in listed.stdout.split() if Path(name).suffix in (".safetensors", ".pt")]
-    files = [file for file in files if file.name != CALIBRATION]
-    assert {file.relative_to(ROOT / "bundles").as_posix() for file in files} == {
-        shipped_weights(bundle).relative_to(ROOT / "bundles").as_posix() for bundle in SHIPPING
-    }
-    assert len({sha256_of(file) for file in files}) == len(files) < len(SHIPPING)
-
-
-@WITH_WEIGHTS
-def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_network(bundles, bundle):
     state = torch.load(bundles / bundle / EXPORTED, weights_only=True)
     shipped = load_file(bundles / bundle / MODEL)
     assert all(torch.equal(state[name], value) and state[name].dtype == value.dtype for name, value in shipped.items())
@@ -92,8 +75,20 @@ def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_
     assert load_metadata(bundles / bundle / EXPORTED) == load_metadata(bundles / bundle / MODEL)
 
 
+def test_the_repository_has_every_weight_once():
+    """A fresh clone must contain the weights, although .gitignore lists `*.safetensors`."""
+    listed = subprocess.run(["git", "ls-files", "bundles"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no repository")
+    files = [ROOT / name for name in listed.stdout.split() if Path(name).suffix in (".safetensors", ".pt")]
+    files = [file for file in files if file.name != CALIBRATION]
+    named = {file.relative_to(ROOT / "bundles") for file in files}
+    assert named == {shipped_weights(bundle).relative_to(ROOT / "bundles") for bundle in SHIPPING}
+    assert len({sha256_of(file) for file in files}) == len(files) < len(SHIPPING)
+
+
 @WITH_WEIGHTS
-def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, bundle):
+def test_metadata_hold_measured_scores_the_packages_of_these_tests_and_the_size_of_the_weights(bundles, bundle):
     metadata = metadata_of(bundles, bundle)
     facts = json.loads((bundles / bundle / FACTS).read_text())
     named = [score["dice"]["mean"] for score in facts["scores"] if score["where"] == "named look"]
@@ -107,6 +102,16 @@ def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, 
         assert version(name) == stated, name
     for name, key in (("monai", "monai_version"), ("numpy", "numpy_version"), ("torch", "pytorch_version")):
         assert version(name).partition("+")[0] == metadata[key]
+    notes = load_metadata(bundles / bundle / MODEL)
+    size = [int(notes["height"]), int(notes["width"])]
+    data = metadata["network_data_format"]
+    assert size == data["inputs"]["image"]["spatial_shape"] == data["outputs"]["pred"]["spatial_shape"]
+    transforms = document(bundles, bundle, "inference")["preprocessing"]["transforms"]
+    (fitted,) = [transform for transform in transforms if transform["_target_"].endswith("FrameToNetworkd")]
+    assert size == [fitted["height"], fitted["width"]]
+    names = notes["outputs"].split(",")
+    assert data["outputs"]["pred"]["channel_def"] == {str(n): name for n, name in enumerate(names)}
+    assert data["outputs"]["pred"]["num_channels"] == len(names)
 
 
 @pytest.mark.parametrize("bundle", ["pvt_fpn", "pfedsis"])
@@ -148,16 +153,12 @@ def test_the_properties_of_the_bundle_are_complete(bundles, bundle, tmp_path):
 
 
 @EACH
-def test_metadata_follow_the_schema_and_the_changelog_has_the_version(bundles, bundle, tmp_path):
+def test_metadata_follow_the_schema_and_the_network_takes_their_size(bundles, bundle, tmp_path, monkeypatch):
     shutil.copy(SCHEMA, tmp_path / "schema.json")  # an existing file is not downloaded
     path = bundles / bundle / "configs" / "metadata.json"
     verify_metadata(meta_file=str(path), filepath=str(tmp_path / "schema.json"))
     metadata = metadata_of(bundles, bundle)
     assert metadata["version"] in metadata["changelog"]
-
-
-@EACH
-def test_the_network_takes_the_size_of_the_metadata_from_the_bundles_folder(bundles, bundle, monkeypatch):
     monkeypatch.chdir(bundles / bundle)
     files = {"meta_file": "configs/metadata.json", "config_file": "configs/inference.yaml"}
     verify_net_in_out("network_def", **files, device="cpu")
@@ -169,22 +170,15 @@ def together(bundles: Path, bundle: str, *configs: str) -> dict:
 
 
 @EACH
-def test_training_and_inference_have_one_network_and_evaluation_its_input_size(bundles, bundle):
+def test_all_configs_have_one_network_and_size_and_a_hospital_trains_at_a_laptops_settings(bundles, bundle):
     train, inference = (document(bundles, bundle, config) for config in ("train", "inference"))
     assert train["network_def"] == inference["network_def"]
     evaluation = together(bundles, bundle, "train", "evaluate")["training"]
     assert [evaluation[side] for side in ("height", "width")] == [inference["height"], inference["width"]]
-
-
-@EACH
-def test_one_hospital_trains_at_a_laptops_settings_and_paper_yaml_has_those_that_federations_begin_from(
-    bundles, bundle
-):
     own = yaml.safe_load((BUNDLES / f"{bundle}.yaml").read_text()).get("training", {})
     paper = training_from(own)
-    assert (
-        load_bundle(bundle).training == training_from(together(bundles, bundle, "train", "paper")["training"]) == paper
-    )
+    merged = training_from(together(bundles, bundle, "train", "paper")["training"])
+    assert load_bundle(bundle).training == merged == paper
     alone = training_from(document(bundles, bundle, "train")["training"])
     start = "rendered" if weights_of(bundle) in SHIPPING else "random"
     assert (alone.start, alone.epochs, alone.rounds * alone.iterations) == (start, 0, 80)
@@ -197,38 +191,19 @@ VIT_B_16 = 85_798_656
 """Parameters of ViT-B/16 at 224 x 224 without its classification layer, by its release."""
 
 
-@pytest.mark.parametrize(
-    ("bundle", "without", "published"),
-    [
-        ("fl_endovit", (), 111_907_840),  # MAE's release, with its decoder of 512 x 8
-        ("fl_endovit_clips", ("sequence",), VIT_B_16),
-        ("fl_endovit_phases", ("head",), VIT_B_16),
-        ("fl_endovit_segmentation", ("readout", "reassemble", "fusion", "neck", "head"), VIT_B_16 - 2 * 768),  # no norm
-        ("fl_endovit_tecno", ("sequence",), VIT_B_16),
-        ("fl_endovit_triplets", ("head",), VIT_B_16),
-        ("resnet_clips", ("sequence",), 25_557_032 - 1000 * 2049),  # torchvision's ResNet-50
-    ],
-)
+@pytest.mark.parametrize(("bundle", "without", "published"), [
+    ("fl_endovit", (), 111_907_840),  # MAE's release, with its decoder of 512 x 8
+    ("fl_endovit_clips", ("sequence",), VIT_B_16), ("fl_endovit_phases", ("head",), VIT_B_16),
+    ("fl_endovit_segmentation", ("readout", "reassemble", "fusion", "neck", "head"), VIT_B_16 - 2 * 768),  # no norm
+    ("fl_endovit_tecno", ("sequence",), VIT_B_16), ("fl_endovit_triplets", ("head",), VIT_B_16),
+    ("resnet_clips", ("sequence",), 25_557_032 - 1000 * 2049),  # torchvision's ResNet-50
+])  # fmt: skip
 def test_paper_yaml_has_the_papers_network_and_size_and_begins_from_published_weights(bundle, without, published):
     config = together(BUNDLES, bundle, "train", "paper")
     assert (config["training"]["height"], config["training"]["width"], config["start"]) == (224, 224, "file")
     definition = {key: value for key, value in config["network_def"].items() if not str(value).startswith(("$", "@"))}
     parameters = weightless(definition).named_parameters()
     assert sum(value.numel() for name, value in parameters if name.split(".")[0] not in without) == published
-
-
-@WITH_WEIGHTS
-def test_metadata_and_preprocessing_have_the_size_that_the_shipped_weights_have_learnt_at(bundles, bundle):
-    notes = load_metadata(bundles / bundle / MODEL)
-    size = [int(notes["height"]), int(notes["width"])]
-    data = metadata_of(bundles, bundle)["network_data_format"]
-    assert size == data["inputs"]["image"]["spatial_shape"] == data["outputs"]["pred"]["spatial_shape"]
-    transforms = document(bundles, bundle, "inference")["preprocessing"]["transforms"]
-    (fitted,) = [transform for transform in transforms if transform["_target_"].endswith("FrameToNetworkd")]
-    assert size == [fitted["height"], fitted["width"]]
-    names = notes["outputs"].split(",")
-    assert data["outputs"]["pred"]["channel_def"] == {str(n): name for n, name in enumerate(names)}
-    assert data["outputs"]["pred"]["num_channels"] == len(names)
 
 
 @EACH

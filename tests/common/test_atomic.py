@@ -35,13 +35,11 @@ def full_disk(room):
 
 
 WRITERS = {
-    "a.png": lambda path: write_picture(path, NOISE),
-    "mask.png": lambda path: write_picture(path, NOISE[..., 0]),
-    "scene.png": lambda path: write_image(path, NOISE),
-    "a.txt": lambda path: write_text(path, "x" * 5000),
+    "a.png": lambda path: write_picture(path, NOISE), "mask.png": lambda path: write_picture(path, NOISE[..., 0]),
+    "scene.png": lambda path: write_image(path, NOISE), "a.txt": lambda path: write_text(path, "x" * 5000),
     "a.json": lambda path: write_json(path, list(range(2000))),
     "a.safetensors": lambda path: save_weights(path, {"w": torch.zeros(5000)}),
-}
+}  # fmt: skip
 SENTENCE = r"could not be written \(File too large\); check the disk's space and the folder's rights$"
 """What the kernel says at that limit, without the words of the library that wrote."""
 
@@ -56,13 +54,10 @@ def test_a_full_disk_is_an_error_and_leaves_the_old_file_alone(tmp_path, name, r
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_an_error_of_safetensors_without_a_number_is_the_reason_in_its_own_words(tmp_path, monkeypatch):
+def test_errors_without_a_number_or_a_name_are_said_in_their_own_words(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "save_file", Mock(side_effect=SafetensorError("the header is too large")))
     with pytest.raises(NotWritten, match=r"could not be written \(the header is too large\)"):
         save_weights(tmp_path / "a.safetensors", {"w": torch.zeros(1)})
-
-
-def test_a_full_disk_for_the_numbers_of_tensorboard_is_said_with_their_folder(tmp_path, monkeypatch):
     full = OSError(28, "No space left on device")  # without a name, as its thread does
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Mock(side_effect=full))
     with pytest.raises(NotWritten, match=r"/tensorboard: could not be written \(No space left on device\)"):
@@ -86,16 +81,13 @@ def test_a_file_is_flushed_before_it_gets_its_name_and_its_folder_after(tmp_path
     assert done == [str(tmp_path / f".a.{os.getpid()}"), "renamed", str(tmp_path)]
 
 
-def test_an_error_of_the_disk_at_the_flush_leaves_the_old_file(tmp_path, monkeypatch):
+def test_an_error_at_the_flush_leaves_the_old_file_also_on_a_read_only_disk(tmp_path, monkeypatch):
     """Where a disk is across a network, the error comes with the flush and not with the write."""
     (tmp_path / "a").write_text("old")
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(NotWritten, match=r"No space left on device.*disk's space"):
         write_text(tmp_path / "a", "new")
     assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_read_only_disk_is_named_though_it_refuses_to_remove_files_as_well(tmp_path, monkeypatch):
     refused = Mock(side_effect=OSError(30, "Read-only file system"))
     monkeypatch.setattr(os, "fsync", refused)
     monkeypatch.setattr("pathlib.Path.unlink", refused)

@@ -56,15 +56,12 @@ def test_classes_stand_out_against_red_pink_and_yellow_tissue(vision: str) -> No
     assert nearest(seen(CLASSES[1:], vision), seen(np.array(reds), vision)) > 17
 
 
-def test_every_id_has_a_colour_and_only_background_has_none() -> None:
+def test_every_id_has_a_colour_and_depth_grows_darker_from_near_to_far():
     assert colour(0) == (0, 0, 0)
     assert all(colour(i) != (0, 0, 0) for i in range(1, 256))
     assert len({colour(i) for i in range(1, 13)}) == 12 and colour(13) == colour(1)
     assert class_entries(("background", "a", "b")) == [("a", colour(1)), ("b", colour(2))]  # of a legend
     assert (css((0, 10, 255)), css(colour(1))) == ("#000aff", "#56b4e9")  # of a page
-
-
-def test_depth_grows_darker_from_near_to_far_and_grey_keeps_the_order_and_errors_begin_black() -> None:
     grey = cv2.cvtColor(DEPTH[None], cv2.COLOR_RGB2GRAY)[0].astype(int)
     assert (np.diff(grey) <= 1).all() and grey[0] - grey[-1] > 150
     assert int(Scale((0.0, 1.0), ERROR).to_json()["colours"][0][1:3], 16) < 8
@@ -77,7 +74,7 @@ def frame(height: int = 40, width: int = 60) -> np.ndarray:
     return np.full((height, width, 3), (160, 70, 60), np.uint8)
 
 
-def test_classes_and_outlines_have_their_colour_and_the_background_and_the_inputs_stay() -> None:
+def test_classes_and_outlines_have_their_colour_over_a_frame_of_the_masks_size():
     image, mask = frame(), np.zeros((40, 60), np.uint8)
     mask[10:30, 10:50] = 3
     drawn = overlay(image, mask, contour=0)
@@ -85,33 +82,24 @@ def test_classes_and_outlines_have_their_colour_and_the_background_and_the_input
     assert (overlay(image, mask, alpha=1.0, contour=0)[mask == 3] == CLASSES[3]).all()
     assert tuple(overlay(image, mask, alpha=0.0)[10, 30]) == colour(3)
     assert (image == frame()).all() and set(np.unique(mask)) == {0, 3} and (mask == 3).sum() == 800
-
-
-def test_a_mask_of_another_size_is_refused_with_both_sizes() -> None:
     with pytest.raises(ValueError, match=r"\(40, 60, 3\).*\(40, 61\)"):
         overlay(frame(), np.zeros((40, 61), np.uint8))
 
 
 @pytest.mark.parametrize("width", [90, 400, 1920])
-def test_a_legend_shows_every_class_at_any_width_and_no_other_colour(width: int) -> None:
+def test_a_legend_shows_every_class_at_any_width_and_no_other_colour(width):
     strip = legend(class_entries(NAMES), width=width)
     assert strip.shape[1:] == (width, 3)
     shown = {tuple(pixel) for pixel in strip.reshape(-1, 3).tolist()} & {colour(i) for i in range(1, len(CLASSES))}
     assert shown == {colour(1), colour(2), colour(3)}
-
-
-def test_a_legend_breaks_into_lines_where_it_is_too_long_and_grows_with_large_pictures() -> None:
     narrow, wide, large = (legend(class_entries(NAMES), width=w) for w in (100, 400, 2560))
     assert (narrow.shape[0], wide.shape[0], large.shape[0]) == (3 * 26, 26, 2 * 26)
 
 
-def test_a_scale_runs_from_its_first_colour_to_its_last() -> None:
+def test_a_scale_and_values_run_from_its_first_colour_to_its_last_and_unknown_ones_are_hatched():
     bar = scale_bar((20.0, 100.0), DEPTH, 300)
     assert tuple(bar[10, 0]) == tuple(DEPTH[0]) and tuple(bar[10, -1]) == tuple(DEPTH[255])
     assert (bar[25:] < 100).any()  # numbers
-
-
-def test_values_take_the_colour_of_their_share_and_what_is_unknown_is_hatched() -> None:
     values = np.array([[20.0, 60.0, 100.0, 500.0, np.nan]])
     drawn = coloured(values, np.isfinite(values), (20.0, 100.0), DEPTH)
     assert [tuple(pixel) for pixel in drawn[0, :4]] == [tuple(DEPTH[i]) for i in (0, 128, 255, 255)]
@@ -123,7 +111,7 @@ def plain(value: int) -> np.ndarray:
     return np.full((50, 80, 3), value, np.uint8)
 
 
-def test_the_record_says_where_every_panel_lies() -> None:
+def test_the_record_says_where_panels_lie_and_has_the_colours_of_their_scales():
     sheet = Sheet((Panel("frame", plain(10)), Panel("truth", plain(90), "empty")), (("shaft", (86, 180, 233)),))
     image, record = sheet.image(), json.loads(json.dumps(sheet.to_json()))
     assert image.shape == (26 + 50 + 26, 166, 3)
@@ -132,9 +120,6 @@ def test_the_record_says_where_every_panel_lies() -> None:
         assert (width, height) == (80, 50) and (image[y : y + height, x : x + width] == value).all()
     assert [panel["note"] for panel in record["panels"]] == ["", "empty"]
     assert record["legend"] == [{"name": "shaft", "colour": "#56b4e9"}] and record["hatched"] is False
-
-
-def test_a_scale_is_drawn_below_its_panel_and_recorded_with_its_colours() -> None:
     scale = Scale((10.0, 110.0), DEPTH)
     sheet = Sheet((Panel("frame", plain(0)), Panel("truth", plain(0), scale=scale)), hatched=True)
     assert sheet.image().shape == (26 + 50 + 44, 166, 3)

@@ -30,13 +30,10 @@ def test_the_named_extra_brings_the_module_and_a_plain_installation_does_not():
     assert everything and set(everything[1].split(",")) == set(brought)
 
 
-@pytest.mark.parametrize(
-    ("module", "sentence"),
-    [
-        ("nvflare.apis", "surgfl job: nvflare is not installed; run: pip install 'surgfl[fl]'\n"),
-        ("fcntl", "surgfl job: file locks work only on Linux and macOS; on Windows run this in WSL\n"),
-    ],
-)
+@pytest.mark.parametrize(("module", "sentence"), [
+    ("nvflare.apis", "surgfl job: nvflare is not installed; run: pip install 'surgfl[fl]'\n"),
+    ("fcntl", "surgfl job: file locks work only on Linux and macOS; on Windows run this in WSL\n"),
+])  # fmt: skip
 def test_a_command_without_what_it_needs_says_the_remedy_in_one_sentence(module, sentence, monkeypatch, capsys):
     def build(only):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)

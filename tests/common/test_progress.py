@@ -4,6 +4,7 @@ import io
 import logging
 import re
 import threading
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,14 +12,11 @@ from shared_components.common.progress import Step, changed, duration, follow, l
 from shared_components.common.progress_display import Board, StepLog, plain_line, show_progress
 
 
-def test_a_loop_reports_its_beginning_and_every_item_that_is_done():
+def test_a_loop_reports_its_beginning_and_an_item_once_it_asks_for_the_next():
     steps = []
     with listening(steps.append):
         assert list(follow("ab", "reading")) == ["a", "b"]
     assert steps == [Step("reading", 0, 2), Step("reading", 1, 2), Step("reading", 2, 2)]
-
-
-def test_an_item_counts_only_once_the_loop_asks_for_the_next():
     steps = []
     with listening(steps.append):
         items = follow(iter([7, 8]), "reading")
@@ -40,24 +38,22 @@ def test_nobody_need_listen_and_a_listener_hears_its_own_thread_alone():
     assert steps == [Step("saving")]
 
 
-def test_a_block_names_whose_work_it_is():
+def test_what_a_block_reports_names_whose_work_it_is_and_may_be_changed():
     steps = []
     with under("nobody"), listening(steps.append), under("round 1/2"), under("site-1"):
         report_progress("training", 1, 2)
     assert steps == [Step("round 1/2 site-1 training", 1, 2)]
-
-
-def test_what_a_block_reports_may_be_changed():
     steps = []
     with listening(steps.append), changed(lambda step: Step(step.what, step.done + 10, 20)):
         report_progress("training", 1, 2)
     assert steps == [Step("training", 11, 20)]
 
 
-def test_a_step_is_said_in_a_few_words():
+def test_a_step_and_a_speed_without_a_known_end_are_said_in_a_few_words():
     assert str(Step("training", 12, 26, "loss 0.412")) == "training 12/26 loss 0.412"
     assert str(Step("reading", 3, None)) == "reading 3"
     assert str(Step("saving")) == "saving"
+    assert speed(0.5, "frames", None) == "0.5 frames/s"
 
 
 @pytest.mark.parametrize(
@@ -68,20 +64,9 @@ def test_a_duration_has_one_unit(seconds, text):
     assert speed(1.62, "frames", seconds) == f"1.6 frames/s  about {text} left"
 
 
-def test_no_time_left_is_written_where_it_is_unknown():
-    assert speed(0.5, "frames", None) == "0.5 frames/s"
-
-
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 STEPS = {"site-1": Step("training", 12, 26, "loss 0.412"), "site-2": Step("waiting")}
@@ -89,7 +74,8 @@ STEPS = {"site-1": Step("training", 12, 26, "loss 0.412"), "site-2": Step("waiti
 
 @pytest.fixture
 def clock():
-    return Clock()
+    clock = Mock(now=100.0, side_effect=lambda: clock.now)
+    return clock
 
 
 @pytest.fixture
@@ -104,7 +90,7 @@ def seen(terminal):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
 
 
-def test_elsewhere_a_line_comes_after_eight_seconds_of_silence_and_not_before(clock):
+def test_elsewhere_a_line_comes_after_eight_seconds_of_silence_and_none_of_nothing(clock):
     out = io.StringIO()
     board = Board(out, read=lambda: STEPS, title=lambda: "round 2/4", now=clock)
     for seconds in (7.9, 0.2, 7.9):
@@ -115,6 +101,12 @@ def test_elsewhere_a_line_comes_after_eight_seconds_of_silence_and_not_before(cl
     clock.now += 7.9
     board.look()
     assert out.getvalue().count("\n") == 2
+    out = io.StringIO()
+    board = Board(out, read=dict, now=clock)
+    clock.now += 100
+    board.look()
+    assert out.getvalue() == "" and plain_line("", {}) == ""
+    assert plain_line("finish", {}) == "finish" and plain_line("", {"": Step("rendering", 1, 9)}) == "rendering 1/9"
 
 
 @pytest.mark.parametrize(("hours", "lines"), [(0.05, 22), (2, 271)])
@@ -126,15 +118,6 @@ def test_work_of_hours_gets_fewer_lines(clock, hours, lines):
         clock.now += 1
         board.look()
     assert out.getvalue().count("\n") == pytest.approx(lines, abs=30 if hours > 1 else 0)
-
-
-def test_nothing_is_said_of_nothing(clock):
-    out = io.StringIO()
-    board = Board(out, read=dict, now=clock)
-    clock.now += 100
-    board.look()
-    assert out.getvalue() == "" and plain_line("", {}) == ""
-    assert plain_line("finish", {}) == "finish" and plain_line("", {"": Step("rendering", 1, 9)}) == "rendering 1/9"
 
 
 def test_a_terminal_has_a_bar_per_worker_and_lines_stay_above(terminal, clock):

@@ -2,7 +2,7 @@
 
 import json
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -74,9 +74,7 @@ def numbers(sample: Sample) -> list[int]:
     return [frame_number(path) for path in sample.images]
 
 
-def encode(
-    path: Path, images: Sequence[np.ndarray], codec: str = "mpeg4", *, rate: int = 25, **options: object
-) -> Path:
+def encode(path: Path, images: list[np.ndarray], codec: str = "mpeg4", *, rate: int = 25, **options: object) -> Path:
     """Write RGB images, uint8 (H, W, 3), as a video, with options of FFmpeg's encoder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:

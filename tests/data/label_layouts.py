@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.data.conftest import encode, frame_image, write
+from shared_components.data.site import Site
+from shared_components.data.site_file import load_site
+from tests.data.conftest import encode, frame_image, write, write_yaml
 
 SIZES = {"triplet": 100, "instrument": 6, "verb": 10, "target": 15, "phase": 7}
 PHASES = ("Preparation", "CalotTriangleDissection", "ClippingCutting", "GallbladderDissection")
@@ -102,3 +104,11 @@ LABEL_WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
     writer.__name__.removeprefix("write_"): writer
     for writer in (write_appendix300, write_cholec80, write_cholect45, write_cholect50, write_gynsurg)
 }
+
+
+def site_of(tmp_path: Path, dataset: str, frames: int = 4, videos: int = 3, **changes: object) -> Site:
+    """Write a site that validates on the last video but one, and tests on the last."""
+    names = LABEL_WRITERS[dataset](tmp_path / "data", videos, frames)
+    split = {"train": names[:-2], "validation": [names[-2]], "test": [names[-1]]}
+    config = {"name": "hospital-a", "dataset": dataset, "root": "data", "split": split, **changes}
+    return load_site(write_yaml(tmp_path / "site.yaml", config))

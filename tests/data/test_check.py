@@ -79,7 +79,7 @@ def test_folders_without_a_site_yaml_and_unknown_tasks_are_reported(make_site, t
     assert f"left out: b in {tmp_path / 'sites'}, without a site.yaml" in capsys.readouterr().out
 
 
-def test_bad_frames_within_the_quarantine_are_set_aside_and_known_problems_are_not_read_again(one_in_ten, capsys):
+def test_bad_frames_within_the_quarantine_are_set_aside_and_more_are_refused(one_in_ten, capsys):
     site, bad = one_in_ten
     problems = check_site(site)
     assert len(problems) == 1 and problems[0].quarantined
@@ -89,12 +89,8 @@ def test_bad_frames_within_the_quarantine_are_set_aside_and_known_problems_are_n
     assert (len(readable), aside) == (9, [bad])
     samples(site, "train")[5].images[-1].write_bytes(b"")
     assert readable_samples(site, "train", problems=problems) == (readable, aside)
-
-
-def test_more_bad_frames_than_the_quarantine_allows_are_refused(one_in_ten):
-    site, _ = one_in_ten
     samples(site, "train")[0].images[-1].unlink()
-    with pytest.raises(SiteError, match=r"site hospital-a: .*frame000\.png: file is missing.*2 of 10 frames"):
+    with pytest.raises(SiteError, match=r"site hospital-a: .*frame000\.png: file is missing.*3 of 10 frames"):
         readable_samples(site, "train")
 
 
@@ -107,8 +103,6 @@ def test_real_endovis2015_surgery_has_no_problem(real_data, tmp_path):
     assert check_site(site) == []
     assert (len(samples(site, "train")), len(samples(site, "test"))) == (30, 10)
 
-
-# ---- depth with holes, without known values, or in another unit
 
 DEPTH = SampleSpec(targets=("depth",))
 
@@ -139,7 +133,7 @@ def changed(tmp_path):
     return change
 
 
-def test_holes_and_a_frame_of_unknown_depth_are_used_and_another_unit_is_refused(changed):
+def test_holes_are_used_and_another_unit_or_no_known_depth_is_refused(changed):
     for name in ("holes", "only the second frame"):
         site = changed(name)
         assert check_site(site, DEPTH) == [] and len(readable_samples(site, "train", DEPTH)[0]) == 2
@@ -147,9 +141,6 @@ def test_holes_and_a_frame_of_unknown_depth_are_used_and_another_unit_is_refused
         sentence = f"has a median depth of {median}.* mm, not 1 to 255"
         with pytest.raises(SiteError, match=sentence):
             readable_samples(changed(name), "train", DEPTH)
-
-
-def test_a_split_without_any_known_depth_is_a_problem(changed):
     site = changed("nothing")
     broken = samples(site, "train", DEPTH)[0].images[0]
     (problem,) = check_site(site, DEPTH)

@@ -32,7 +32,7 @@ def dense(make_site):
     return make
 
 
-def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense):
+def test_a_clip_is_four_frames_at_the_interval_and_clips_of_labels_step_over_other_frames(dense):
     listed = samples(dense(), "train", FOUR)
     assert [numbers(sample) for sample in listed] == [
         [0, 0, 0, 0],  # nothing came before: the first frame is repeated
@@ -43,23 +43,23 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
     images = read_sample(listed[1]).images
     assert images.shape == (4, 64, 80, 3)
     assert images[:, 0, 0, 0].tolist() == [24, 36, 48, 60]
+    spec = SampleSpec(frames=2, interval=1.0, targets_of="all")
+    assert [numbers(sample) for sample in samples(dense(), "train", spec)] == [[0, 0], [0, 60], [60, 120]]
+    with pytest.raises(SiteError, match=r"of sar_rarp50 has a labelled frame every 1 s .* ask for a multiple of 1 s"):
+        samples(dense(), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
+    still = samples(dense(history=False), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
+    assert read_sample(still[2]).targets["label"].shape == (2, H, W)
 
 
-@pytest.mark.parametrize(
-    ("spec", "changes", "expected"),
-    [
-        (SampleSpec(frames=4, interval=0.5), {}, [[0] * 4, [0, 0, 30, 60], [30, 60, 90, 120]]),
-        # FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other
-        (
-            SampleSpec((), frames=4, interval=0.1, padding="current"),
-            {},
-            [[0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24]],
-        ),
-        (SampleSpec((), frames=3, interval=0.1), {}, [[0, 0, 0], [0, 0, 6], [0, 6, 12]]),  # every image ends a clip
-        (SampleSpec(frames=3, interval=0.123), {"history": False}, [[0] * 3, [60] * 3, [120] * 3]),
-    ],
-    ids=["first repeated", "current repeated", "without targets", "history refused"],
-)
+@pytest.mark.parametrize(("spec", "changes", "expected"), [
+    (SampleSpec(frames=4, interval=0.5), {}, [[0] * 4, [0, 0, 30, 60], [30, 60, 90, 120]]),
+    # FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other
+    (SampleSpec((), frames=4, interval=0.1, padding="current"),
+     {},
+     [[0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24]]),
+    (SampleSpec((), frames=3, interval=0.1), {}, [[0, 0, 0], [0, 0, 6], [0, 6, 12]]),  # every image ends a clip
+    (SampleSpec(frames=3, interval=0.123), {"history": False}, [[0] * 3, [60] * 3, [120] * 3]),
+], ids=["first repeated", "current repeated", "without targets", "history refused"])  # fmt: skip
 def test_history_that_is_too_short_is_repeated(spec, changes, expected, dense):
     site = dense(**changes)
     listed = samples(site, "train", spec)
@@ -82,10 +82,9 @@ def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site, padd
     assert not shown["train"] & shown["test"]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "changes", "rate", "interval"),
-    [("endovis2017", {}, 2.0, 1.0), ("endovis2018", {}, 2.0, 1.0), ("pfedsis_npy", {"rate": 4}, 4.0, 0.5)],
-)
+@pytest.mark.parametrize(("dataset", "changes", "rate", "interval"), [
+    ("endovis2017", {}, 2.0, 1.0), ("endovis2018", {}, 2.0, 1.0), ("pfedsis_npy", {"rate": 4}, 4.0, 0.5),
+])  # fmt: skip
 def test_an_interval_is_counted_by_the_rate_of_the_dataset_or_site(dataset, changes, rate, interval, make_site):
     site = load_site(make_site(dataset, **changes))
     assert site.rate == rate
@@ -173,13 +172,9 @@ def test_a_clip_without_frames_or_time_between_them_is_refused(frames, interval)
         SampleSpec(targets_of="first")
 
 
-@pytest.mark.parametrize(
-    ("padding", "shown"),
-    [
-        ("first", [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]),
-        ("current", [[0, 0, 0], [1, 0, 1], [0, 1, 2], [1, 2, 3]]),
-    ],
-)
+@pytest.mark.parametrize(("padding", "shown"), [
+    ("first", [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]), ("current", [[0, 0, 0], [1, 0, 1], [0, 1, 2], [1, 2, 3]]),
+])  # fmt: skip
 def test_every_frame_of_a_clip_has_its_target_and_padding_has_the_target_of_its_frame(make_site, padding, shown):
     site, spec = load_site(make_site()), SampleSpec(frames=3, interval=0.5, padding=padding, targets_of="all")
     listed, masks = samples(site, "train", spec), [canonical_mask(number) for number in range(4)]
@@ -189,15 +184,6 @@ def test_every_frame_of_a_clip_has_its_target_and_padding_has_the_target_of_its_
     (batch,) = once(dataset_of(site, spec), batch_size=4, generator=torch.Generator())
     assert (batch["image"].shape, batch["label"].shape) == ((4, 3, 3, 64, 80), (4, 3, 64, 80))
     np.testing.assert_array_equal(batch["label"], np.stack([[masks[n] for n in clip] for clip in shown]))
-
-
-def test_clips_of_labelled_frames_step_over_those_without_labels(dense):
-    spec = SampleSpec(frames=2, interval=1.0, targets_of="all")
-    assert [numbers(sample) for sample in samples(dense(), "train", spec)] == [[0, 0], [0, 60], [60, 120]]
-    with pytest.raises(SiteError, match=r"of sar_rarp50 has a labelled frame every 1 s .* ask for a multiple of 1 s"):
-        samples(dense(), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
-    still = samples(dense(history=False), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
-    assert read_sample(still[2]).targets["label"].shape == (2, H, W)
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["image without label", "neither"])
@@ -238,7 +224,7 @@ def drawn(dataset: SampleDataset, *, batch_size: int, seed: int) -> dict[str, to
     return next(batches(dataset, batch_size=batch_size, iterations=1, generator=generator, augment=True))
 
 
-def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
+def test_clips_in_batches_are_augmented_alike_and_end_with_the_single_frames(dense):
     batch = drawn(dataset_of(dense(), FOUR), batch_size=6, seed=1)
     assert (batch["image"].shape, batch["image"].dtype) == ((6, 4, 3, 64, 80), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((6, 64, 80), torch.int64)
@@ -248,9 +234,6 @@ def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
             inside = clip[3] > 0
             assert torch.equal(clip[0] > 0, inside)
             torch.testing.assert_close(clip[0][inside], clip[3][inside] - 36)
-
-
-def test_single_frames_are_drawn_alike_with_clips_and_style_is_that_of_the_current_frames(dense):
     single, clips = (dataset_of(dense(), spec) for spec in (SampleSpec(), FOUR))
     batch, batch_of_clips = (drawn(data, batch_size=8, seed=4) for data in (single, clips))
     assert torch.equal(batch["image"], batch_of_clips["image"][:, -1])

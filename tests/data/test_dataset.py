@@ -45,7 +45,7 @@ def indices(drawn: list[dict[str, torch.Tensor]]) -> list[int]:
     return [round(float(image[2, 0, 0]) * 255) - 100 for batch in drawn for image in batch["image"]]
 
 
-def test_an_item_is_the_frame_at_the_networks_size_and_items_end(make_site):
+def test_an_item_is_the_frame_at_the_networks_size_and_batches_are_floats_and_integers(make_site):
     dataset = dataset_of(make_site())
     assert len(dataset) == 4
     for index, item in enumerate(dataset):
@@ -55,9 +55,6 @@ def test_an_item_is_the_frame_at_the_networks_size_and_items_end(make_site):
     assert torch.equal(dataset[-1]["image"], dataset[3]["image"])
     with pytest.raises(IndexError):
         dataset[4]
-
-
-def test_batches_are_float_images_and_integer_labels(make_site):
     (batch,) = draw(dataset_of(make_site(), height=32, width=64), iterations=1, augment=True)
     assert (batch["image"].shape, batch["image"].dtype) == ((2, 3, 32, 64), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((2, 32, 64), torch.int64)
@@ -66,16 +63,13 @@ def test_batches_are_float_images_and_integer_labels(make_site):
     np.testing.assert_array_equal(native[1]["label"], canonical_mask(1))
 
 
-def test_every_frame_comes_once_before_any_comes_again(make_site):
+def test_every_frame_comes_once_before_any_comes_again_and_a_stream_continues_from_its_state(make_site):
     dataset = dataset_of(make_site(frames=5))
     drawn = indices(draw(dataset, batch_size=3, iterations=5))
     assert [sorted(drawn[start : start + 5]) for start in (0, 5, 10)] == [[0, 1, 2, 3, 4]] * 3
     assert drawn[:5] != drawn[5:10]
     larger = indices(draw(dataset, batch_size=12, iterations=1))
     assert sorted(larger[:10]) == sorted(2 * [0, 1, 2, 3, 4])
-
-
-def test_a_stream_continues_from_its_generators_state_and_differs_for_another_seed(make_site):
     dataset, generator = dataset_of(make_site()), torch.Generator().manual_seed(3)
     options = {"batch_size": 4, "iterations": 1, "augment": True}
     (first,) = draw(dataset, generator=generator, **options)
@@ -154,15 +148,12 @@ def test_labels_move_with_their_image(make_site):
         assert ((red - batch["label"]).abs() <= 0.5).float().mean() > 0.97
 
 
-def test_style_is_the_mean_over_frames_of_channel_means_and_deviations(make_site):
+def test_style_is_the_mean_over_frames_of_channel_means_and_deviations_and_needs_frames(make_site):
     mean, std = style_statistics(dataset_of(make_site()))
     images = np.stack([frame_image(index) for index in range(4)]) / 255
     np.testing.assert_allclose(mean, images.mean(axis=(1, 2)).mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(std, images.std(axis=(1, 2)).mean(axis=0), atol=1e-6)
     assert (mean.dtype, mean.shape, std.dtype, std.shape) == (torch.float32, (3,), torch.float32, (3,))
-
-
-def test_an_empty_dataset_is_refused(make_site):
     empty = SampleDataset([], height=32, width=32, site=load_site(make_site()))
     for use in (style_statistics, draw):
         with pytest.raises(SiteError, match="site hospital-a: has no frames"):

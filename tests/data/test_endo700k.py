@@ -146,15 +146,12 @@ def test_esad_gives_frames_from_the_first_box_of_a_set_to_its_last_and_needs_ann
     assert [path.stem for path in reader.images(tmp_path, "RARP2").values()][::5] == ["RARP2_frame_5", "RARP2_frame_10"]
 
 
-@pytest.mark.parametrize(
-    ("name", "leaking", "used"),
-    [
-        ("lapgyn4", ["Instrument_Count/0/12.jpg", "Instrument_Count/3/c_1_v_2_f_3.jpg"],
-         "Surgical_Actions/A/c_1_v_2_f_3.jpg"),
-        ("hsdb_instrument", ["cholec_real_train/12.jpg", "cholec_real_val/1.jpg"], "gastric_real_val/2.jpg"),
-        ("dsad", ["multilabel/01/image01.png"], "stomach/01/image01.png"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "leaking", "used"), [
+    ("lapgyn4", ["Instrument_Count/0/12.jpg", "Instrument_Count/3/c_1_v_2_f_3.jpg"],
+     "Surgical_Actions/A/c_1_v_2_f_3.jpg"),
+    ("hsdb_instrument", ["cholec_real_train/12.jpg", "cholec_real_val/1.jpg"], "gastric_real_val/2.jpg"),
+    ("dsad", ["multilabel/01/image01.png"], "stomach/01/image01.png"),
+])  # fmt: skip
 def test_folders_with_images_of_another_data_set_or_twice_are_not_read(name, leaking, used, tmp_path):
     for file in leaking:
         write(tmp_path / file, frame_image(0))
@@ -172,9 +169,6 @@ def test_a_video_that_ends_early_is_found_frame_by_frame_before_training(tmp_pat
     *_, last = check_site(load_site(tmp_path), IMAGES_ONLY)
     assert last.what.startswith("has no frame 62: it ends after ")
     assert last.what.endswith(" of the 80 frames that it announces")
-
-
-# ---- the nine sites
 
 
 @pytest.fixture(scope="module")
@@ -211,22 +205,17 @@ def test_nine_sites_are_written_that_can_be_read_and_keep_their_names(folder, tm
         written(folder, tmp_path / "sites", "--before", "all")
 
 
-@pytest.mark.parametrize(
-    ("before", "kept"),
-    [
-        ("segmentation", [1, 2, 10, 13, 40, 41, 80]),
-        ("triplets", [2, 10, 12, 40, 41, 80]),
-        ("phases", [1, 2, 10, 12, 13, 40]),
-        ("all", [2, 10, 40]),
-    ],
-)
+@pytest.mark.parametrize(("before", "kept"), [
+    ("segmentation", [1, 2, 10, 13, 40, 41, 80]), ("triplets", [2, 10, 12, 40, 41, 80]),
+    ("phases", [1, 2, 10, 12, 13, 40]), ("all", [2, 10, 40]),
+])  # fmt: skip
 def test_a_variant_leaves_out_the_test_videos_of_its_task(folder, before, kept):
     split = site_config("cholec80", folder / "cholec80", before=before, validation=1)["split"]
     assert split["train"] + split["validation"] == [f"video{number:02d}" for number in kept]
     assert len(split["validation"]) == 1
 
 
-def test_videos_of_both_folders_are_left_out_by_their_numbers(tmp_path):
+def test_videos_of_both_folders_and_of_every_task_are_left_out(tmp_path):
     for number in (1, 2, 12):
         write(tmp_path / f"frames/video{number}/video{number}_000001.png", frame_image(1))
     split = site_config("cholec80", tmp_path, before="triplets", validation=1)["split"]
@@ -234,9 +223,6 @@ def test_videos_of_both_folders_are_left_out_by_their_numbers(tmp_path):
     encode_numbers(tmp_path / "videos/video09.mp4", 30)
     split = site_config("cholec80", tmp_path, before="phases", validation=1)["split"]
     assert split == {"train": ["video1", "video2", "video09"], "validation": ["video12"]}
-
-
-def test_all_leaves_out_the_videos_of_every_task():
     assert set(left_out_videos("all")) == set().union(*(left_out_videos(task) for task in BEFORE[:-1]))
     with pytest.raises(ValueError, match="and not 'depth'; choose one of them"):
         left_out_videos("depth")

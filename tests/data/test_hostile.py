@@ -36,16 +36,13 @@ def png(width, height, *, rows=b""):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize(
-    ("lines", "sentence"),
-    [
-        ("? {a: b}\n: c\n", "has a mapping or a list of lists as a key"),
-        ("text_encoder: ~nosuchuser/clip\n", "'text_encoder' is '~nosuchuser/clip' ("),
-        ("text_vectors: ~nosuchuser/a.safetensors\n", "'text_vectors' is '~nosuchuser/a.safetensors' ("),
-        ("also_trains_on: ~nosuchuser/site.yaml\n", "'also_trains_on' is '~nosuchuser/site.yaml' ("),
-        ("text: " + "x" * 2_000_000 + "\n", "is larger than 1048576 bytes; shorten it"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "sentence"), [
+    ("? {a: b}\n: c\n", "has a mapping or a list of lists as a key"),
+    ("text_encoder: ~nosuchuser/clip\n", "'text_encoder' is '~nosuchuser/clip' ("),
+    ("text_vectors: ~nosuchuser/a.safetensors\n", "'text_vectors' is '~nosuchuser/a.safetensors' ("),
+    ("also_trains_on: ~nosuchuser/site.yaml\n", "'also_trains_on' is '~nosuchuser/site.yaml' ("),
+    ("text: " + "x" * 2_000_000 + "\n", "is larger than 1048576 bytes; shorten it"),
+])  # fmt: skip
 def test_hostile_yaml_is_refused_in_one_sentence(lines, sentence, make_site, capsys):
     path = make_site()
     path.write_text(f"{path.read_text()}{lines}")
@@ -54,13 +51,10 @@ def test_hostile_yaml_is_refused_in_one_sentence(lines, sentence, make_site, cap
     assert f"{path}: {sentence}" in out and "Traceback" not in out
 
 
-ROOTS = ("~nosuchuser/data", "x" * 5000, "a\nb")
-SITE_NAMES = ("../other", "a/b", "a\\b", ".hidden", "two\nlines", "\x1b[31mred", " a", "x" * 101)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [*(("root", root) for root in ROOTS), *(("name", name) for name in SITE_NAMES)]
-)
+@pytest.mark.parametrize(("key", "value"), [
+    *(("root", root) for root in ("~nosuchuser/data", "x" * 5000, "a\nb")),
+    *(("name", name) for name in ("../other", "a/b", "a\\b", ".hidden", "two\nlines", "\x1b[31mred", " a", "x" * 101)),
+])  # fmt: skip
 def test_a_root_or_name_that_leaves_its_folder_or_its_line_is_refused(key, value, make_site):
     sentence = {"root": "'root' is ", "name": r"the site's name is .*give it by 'name'"}[key]
     with pytest.raises(SiteError, match=sentence):
@@ -184,10 +178,9 @@ def test_other_formats_of_many_pixels_are_refused(ending, tmp_path):
         read_ids(path)
 
 
-@pytest.mark.parametrize(
-    ("shape", "sentence"),
-    [((32767, 32767, 32767), "is 32767x32767, more than"), ((-5, 8, 8), "volume"), ((8, 8, 32767), "not a readable")],
-)  # fmt: skip
+@pytest.mark.parametrize(("shape", "sentence"), [
+    ((32767, 32767, 32767), "is 32767x32767, more than"), ((-5, 8, 8), "volume"), ((8, 8, 32767), "not a readable"),
+])  # fmt: skip
 @pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
 def test_a_header_of_absurd_sizes_is_refused(shape, sentence, ending, tmp_path):
     path = tmp_path / f"a{ending}"

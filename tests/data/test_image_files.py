@@ -90,21 +90,13 @@ def described(text: str) -> dict[int, tuple[int, list[int]]]:
     return {270: (2, [*text.encode(), 0])}
 
 
-@pytest.mark.parametrize(
-    ("data", "count"),
-    [
-        (tiff(*[(IDS, {})] * 6), 6),
-        (tiff(*[(RGB, {})] * 3), 3),
-        (tiff((IDS, described("ImageJ=1.54f\nimages=12\nchannels=3\nframes=4\nhyperstack=true\n"))), 12),
-        (tiff((IDS, described('{"shape": [5, 16, 24]}'))), 5),
-        (tiff((IDS, {32997: (4, [7])})), 7),
-        *[
-            (saved(Image.fromarray(RGB), kind, save_all=True, append_images=[Image.fromarray(255 - RGB)]), 2)
-            for kind in ("PNG", "GIF", "WEBP")
-        ],
-    ],
-    ids=["pages", "pages in colour", "ImageJ", "tifffile", "depth", "APNG", "GIF", "WebP"],
-)
+@pytest.mark.parametrize(("data", "count"), [
+    (tiff(*[(IDS, {})] * 6), 6), (tiff(*[(RGB, {})] * 3), 3),
+    (tiff((IDS, described("ImageJ=1.54f\nimages=12\nchannels=3\nframes=4\nhyperstack=true\n"))), 12),
+    (tiff((IDS, described('{"shape": [5, 16, 24]}'))), 5), (tiff((IDS, {32997: (4, [7])})), 7),
+    *[(saved(Image.fromarray(RGB), kind, save_all=True, append_images=[Image.fromarray(255 - RGB)]), 2)
+      for kind in ("PNG", "GIF", "WEBP")],
+], ids=["pages", "pages in colour", "ImageJ", "tifffile", "depth", "APNG", "GIF", "WebP"])  # fmt: skip
 def test_a_file_of_several_pages_is_refused_with_their_number(data, count, tmp_path):
     path = placed(tmp_path, "op0.tif", data)
     for read in (read_rgb, read_ids, read_colours, lambda path: read_mask(path, coloured=False)):
@@ -112,16 +104,10 @@ def test_a_file_of_several_pages_is_refused_with_their_number(data, count, tmp_p
             read(path)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        described("ImageJ=1.54f\n"),
-        described('{"shape": [16, 24, 3]}'),
-        described('{"shape": "x"}'),
-        {32997: (4, [1])},
-    ],
-)
+@pytest.mark.parametrize("more", [
+    {}, described("ImageJ=1.54f\n"), described('{"shape": [16, 24, 3]}'), described('{"shape": "x"}'),
+    {32997: (4, [1])},
+])  # fmt: skip
 def test_a_tiff_of_one_page_is_read(more, tmp_path):
     small = np.ascontiguousarray(RGB[::4, ::4])
     path = placed(tmp_path, "a.tif", tiff((RGB, more), (small, {254: (4, [1])})))  # with a small copy of itself
@@ -150,20 +136,15 @@ def palette_file(folder: Path, greys: list[int] | list[tuple[int, int, int]], ki
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF"])
-@pytest.mark.parametrize(
-    ("greys", "known", "expected"),
-    [
-        ([0, 1, 2, 3], (), [0, 1, 2, 3]),
-        ([3, 2, 1, 0], (), [3, 2, 1, 0]),  # as Pillow's quantize orders them
-        ([0, 3, 1, 2], (), [0, 3, 1, 2]),
-        ([0, 2, 4, 5], (), [0, 2, 4, 5]),
-        ([0, 200, 100, 150], (), [0, 200, 100, 150]),  # out of order
-        ([30, 20, 10, 0], (10, 20, 30), [30, 20, 10, 0]),
-        ([0, 85, 170, 255], (85, 170, 255), [0, 85, 170, 255]),
-        ([0, 85, 170, 255], (1, 2, 3), [0, 1, 2, 3]),
-        ([(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 128)], (1, 2, 3), [0, 1, 2, 3]),  # colours for people
-    ],
-)
+@pytest.mark.parametrize(("greys", "known", "expected"), [
+    ([0, 1, 2, 3], (), [0, 1, 2, 3]),
+    ([3, 2, 1, 0], (), [3, 2, 1, 0]),  # as Pillow's quantize orders them
+    ([0, 3, 1, 2], (), [0, 3, 1, 2]), ([0, 2, 4, 5], (), [0, 2, 4, 5]),
+    ([0, 200, 100, 150], (), [0, 200, 100, 150]),  # out of order
+    ([30, 20, 10, 0], (10, 20, 30), [30, 20, 10, 0]), ([0, 85, 170, 255], (85, 170, 255), [0, 85, 170, 255]),
+    ([0, 85, 170, 255], (1, 2, 3), [0, 1, 2, 3]),
+    ([(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 128)], (1, 2, 3), [0, 1, 2, 3]),  # colours for people
+])  # fmt: skip
 def test_a_palette_of_greys_is_read_as_greys_or_places_if_it_is_certain(kind, greys, known, expected, tmp_path):
     mask = read_mask(palette_file(tmp_path, greys, kind), coloured=False, known=known)
     np.testing.assert_array_equal(mask, np.array(expected)[IDS])

@@ -16,7 +16,7 @@ def drawn(seed, least=0.6):
     return sample_native_crop(torch.Generator().manual_seed(seed), least)
 
 
-def test_a_crop_has_its_share_of_the_area_its_ratio_and_lies_in_the_frame():
+def test_a_crop_has_its_share_of_the_area_its_ratio_and_the_box_worked_by_hand():
     mirrored = 0
     for seed in range(200):
         crop = drawn(seed)
@@ -26,9 +26,6 @@ def test_a_crop_has_its_share_of_the_area_its_ratio_and_lies_in_the_frame():
         assert 0.74 < w / h < 1.34
         mirrored += crop.mirrored
     assert 80 < mirrored < 120
-
-
-def test_a_crop_worked_by_hand():
     crop = NativeCrop(((0.9, 4.0), (0.25, 1.0)), left=0.5, top=0.0, mirrored=False)
     assert crop.box(100, 100) == (0, 25, 50, 50)  # the first is 190 wide, and 51 places are left
     assert NativeCrop(((0.9, 4.0),), 0.0, 0.0, False).box(60, 200) == (0, 60, 60, 80)

@@ -26,16 +26,13 @@ def test_every_data_set_has_a_published_number_but_three_and_every_number_a_sour
         assert len({entry.split for entry in entries}) == len(entries)
 
 
-def test_the_nine_parts_have_the_images_of_fl_endovits_table_8_and_of_endovits_list():
+def test_parts_and_splits_have_the_numbers_of_their_papers():
     assert sum(FL_ENDOVIT.values()) == 734_549 and set(FL_ENDOVIT) == set(PARTS.values())
     assert round(max(FL_ENDOVIT.values()) / min(FL_ENDOVIT.values())) == 461
     assert all(any(FL_ENDOVIT[name] in entry.counts for entry in PUBLISHED[name]) for name in FL_ENDOVIT)
     assert [IMAGES[site] for site in PARTS] == list(FL_ENDOVIT.values())
     every = {name: max(numbers(name)[""]) if name == "esad" else numbers(name)[""][0] for name in FL_ENDOVIT}
     assert sum(every.values()) == 743_724  # EndoViT's total, with its 347,257 of HeiCo and 49,544 of ESAD
-
-
-def test_splits_have_the_numbers_of_their_papers():
     assert numbers("endovis2017") == {"train": [8 * 225], "test": [8 * 75 + 2 * 300]}
     assert numbers("autolaparo") == {"train": [170 * 6], "validation": [57 * 6], "test": [73 * 6]}
     assert numbers("endovis2018") == {"": [997, 15 * 149]}
@@ -55,7 +52,7 @@ def test_a_small_copy_of_every_layout_differs_from_what_is_published(dataset, tm
         assert f"found {expected}, but published are" in lines[0]
 
 
-def test_a_whole_release_is_as_published_split_by_split(tmp_path):
+def test_a_whole_release_is_as_published_and_endovis2017s_test_follows_its_training(tmp_path):
     root = tmp_path / "clips"
     write(root / "imgs/001001.jpg", frame_image(0))
     for clip in (*range(1, 171), *range(228, 301)):  # the validation split has no file
@@ -68,9 +65,6 @@ def test_a_whole_release_is_as_published_split_by_split(tmp_path):
     (root / "imgs/300006.jpg").unlink()
     warning = "warning: autolaparo, test: found 437 images, but published are 438 (six frames of each clip"
     assert list(compare_with_published("autolaparo", root))[1].startswith(warning)
-
-
-def test_endovis2017s_test_release_goes_on_where_training_ends(tmp_path):
     for video, count in ((1, 300), (9, 300)):
         folder = tmp_path / f"instrument_dataset_{video}"
         (folder / "ground_truth/Left_labels").mkdir(parents=True)

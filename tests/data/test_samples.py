@@ -15,13 +15,10 @@ from shared_components.data.site_file import load_site
 from tests.data.conftest import H, canonical_mask, own_spec, write, write_sisvse, write_yaml
 
 
-def test_frames_are_in_time_order_and_videos_as_listed(make_site):
+def test_frames_are_in_time_order_in_a_range_and_thinned_by_the_interval(make_site):
     site = load_site(make_site("sar_rarp50", split={"train": ["video_3", "video_1"]}))
     listed = [(frame.video, frame.index) for frame in samples(site, "train")]
     assert listed == [(video, 60 * index) for video in ("video_3", "video_1") for index in range(4)]
-
-
-def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
     split = {"train": [{"OP1": [1, 6]}], "validation": [{"OP1": [6, 8]}]}
     site = load_site(make_site("endovis2015_rigid", frames=8, split=split, frame_interval=2))
     assert [frame.index for frame in samples(site, "train")] == [2, 4, 6]
@@ -31,13 +28,10 @@ def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
         samples(site, "train")
 
 
-@pytest.mark.parametrize(
-    ("classes", "names", "ids"),
-    [
-        ("shaft_manipulator", ("background", "shaft", "manipulator"), [0, 1, 2, 2]),
-        ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
-    ],
-)
+@pytest.mark.parametrize(("classes", "names", "ids"), [
+    ("shaft_manipulator", ("background", "shaft", "manipulator"), [0, 1, 2, 2]),
+    ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
+])  # fmt: skip
 def test_parts_are_merged_for_a_site_with_fewer_classes(classes, names, ids, make_site):
     site = load_site(make_site(classes=classes))
     assert site.classes == names
@@ -76,9 +70,6 @@ def test_a_target_that_the_dataset_lacks_is_refused_with_the_datasets_that_have_
     assert str(error.value) == message
 
 
-# ---- frames of an added site
-
-
 @pytest.fixture
 def other(tmp_path):
     """Return a function that writes a second site beside the first one; its site.yaml."""
@@ -94,7 +85,7 @@ def other(tmp_path):
 ADDED = {"also_trains_on": "simulated/site.yaml"}
 
 
-def test_training_samples_are_the_sites_own_and_then_the_others(make_site, other):
+def test_training_samples_are_the_sites_own_and_then_the_others_and_are_counted_so(make_site, other, capsys):
     file, plain = other(), samples(load_site(make_site()), "train")
     listed = samples(load_site(make_site(**ADDED)), "train")
     assert listed[:4] == plain and [sample.added for sample in listed] == [False] * 4 + [True] * 8
@@ -104,9 +95,14 @@ def test_training_samples_are_the_sites_own_and_then_the_others(make_site, other
         other(split={"train": ["domain_random_syn"], split: ["manual_syn"]})
         plain = samples(load_site(make_site()), split)
         assert samples(load_site(make_site(**ADDED)), split) == plain
+    file = other()
+    assert main(["check-data", str(make_site(**ADDED))]) == 0
+    lines = capsys.readouterr().out
+    assert f"its training frames include those of {file}" in lines
+    assert [line.split()[:3] for line in lines.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
 
 
-def test_added_labels_have_the_classes_of_the_site_and_added_clips_the_history_of_their_own_site(make_site, other):
+def test_added_labels_have_the_sites_classes_and_added_files_are_checked_as_its_own(make_site, other):
     other()
     for classes, ids in (("parts", [0, 1, 2, 3]), ("foreground", [0, 1, 1, 1])):
         sample = samples(load_site(make_site(classes=classes, **ADDED)), "train")[4 + 2]
@@ -115,9 +111,6 @@ def test_added_labels_have_the_classes_of_the_site_and_added_clips_the_history_o
     # EndoVis's images are half a second apart; the added images belong to no video and are repeated
     clips = samples(load_site(make_site(**ADDED)), "train", SampleSpec(frames=2, interval=0.5))
     assert clips[1].images[0] != clips[1].images[1] and clips[5].images[0] == clips[5].images[1]
-
-
-def test_added_files_are_checked_and_set_aside_as_the_sites_own(make_site, other):
     other()
     path = make_site(quarantine=0.1, **ADDED)
     broken = samples(load_site(path), "train")[7]
@@ -141,14 +134,6 @@ def test_the_style_that_a_site_publishes_is_of_its_own_frames(make_site, other):
     assert ours[0].equal(theirs[0]) and ours[1].equal(theirs[1])
 
 
-def test_checking_a_site_counts_added_frames_and_names_their_site(make_site, other, capsys):
-    file = other()
-    assert main(["check-data", str(make_site(**ADDED))]) == 0
-    lines = capsys.readouterr().out
-    assert f"its training frames include those of {file}" in lines
-    assert [line.split()[:3] for line in lines.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
-
-
 def refused(path, use=lambda site: None):
     with pytest.raises(SiteError) as error:
         use(load_site(path))
@@ -163,21 +148,18 @@ def test_a_value_that_is_no_path_is_refused(make_site, tmp_path, value):
     assert f"'also_trains_on' is {value!r}; write the path of another site.yaml" in refused(path)
 
 
-@pytest.mark.parametrize(
-    ("own", "others", "sentence"),
-    [
-        ({"also_trains_on": "absent.yaml"}, {}, "absent.yaml, which is not a file"),
-        ({"also_trains_on": "simulated"}, {}, "simulated, which is not a file"),
-        ({"also_trains_on": "site.yaml"}, {}, "is this file itself"),
-        (ADDED, {"also_trains_on": "../site.yaml"}, "which has 'also_trains_on', too"),
-        (ADDED, {"task": "depth"}, "whose task is 'depth'; name another, or write 'task: depth' here, too"),
-        ({"task": "depth", **ADDED}, {"task": "segmentation"}, "is 'segmentation'; name a site of 'depth'"),
-        (ADDED, {"split": {"test": ["manual_syn"]}}, "names no video under 'train'"),
-        (ADDED, {"classes": "foreground"}, "cannot be read as 'parts'; write 'classes: foreground' here"),
-        (ADDED, {"split": {"train": ["manual"]}}, "unknown video in split 'train' 'manual'"),
-        (ADDED, {"root": "absent"}, "'root' is "),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("own", "others", "sentence"), [
+    ({"also_trains_on": "absent.yaml"}, {}, "absent.yaml, which is not a file"),
+    ({"also_trains_on": "simulated"}, {}, "simulated, which is not a file"),
+    ({"also_trains_on": "site.yaml"}, {}, "is this file itself"),
+    (ADDED, {"also_trains_on": "../site.yaml"}, "which has 'also_trains_on', too"),
+    (ADDED, {"task": "depth"}, "whose task is 'depth'; name another, or write 'task: depth' here, too"),
+    ({"task": "depth", **ADDED}, {"task": "segmentation"}, "is 'segmentation'; name a site of 'depth'"),
+    (ADDED, {"split": {"test": ["manual_syn"]}}, "names no video under 'train'"),
+    (ADDED, {"classes": "foreground"}, "cannot be read as 'parts'; write 'classes: foreground' here"),
+    (ADDED, {"split": {"train": ["manual"]}}, "unknown video in split 'train' 'manual'"),
+    (ADDED, {"root": "absent"}, "'root' is "),
+])  # fmt: skip
 def test_a_site_that_cannot_be_added_is_refused_with_one_sentence(make_site, other, own, others, sentence):
     other(**others)
     assert sentence in refused(make_site(**own))

@@ -41,21 +41,16 @@ def test_splits_and_few_shot_lists_have_the_published_numbers_of_training_videos
 
 def test_a_few_videos_are_those_of_the_papers_run_or_the_first_by_their_digest():
     """The order of `printf SEED/VIDEO | sha256sum`: 1/d, 1/a, 1/b, 1/c and 2/c, 2/a, 2/b, 2/d."""
-    assert (
-        choose_few_videos("abcd", 1, 1) == ["d"]
-        and choose_few_videos("abcd", 2, 1) == ["a", "d"]
-        and choose_few_videos("abcd", 3, 2) == ["a", "b", "c"]
-    )
+    few = [choose_few_videos("abcd", count, seed) for count, seed in ((1, 1), (2, 1), (3, 2))]
+    assert few == [["d"], ["a", "d"], ["a", "b", "c"]]
     training = named("cholecseg8k", CHOLECSEG8K["train"])
     assert choose_few_videos(training, 2, 1, dataset="cholecseg8k", task="segmentation") == ["video01", "video24"]
     assert choose_few_videos(training, 1, 3, dataset="cholecseg8k", task="segmentation") == ["video43"]
-    assert choose_few_videos(training, 2, 1, dataset="", task="segmentation") == choose_few_videos(training, 2, 1)
-    assert choose_few_videos(training, 2, 1, dataset="cholecseg8k", task="reconstruction") == choose_few_videos(
-        training, 2, 1
-    )
-    assert choose_few_videos(training[:4], 2, 1, dataset="cholecseg8k", task="segmentation") == choose_few_videos(
-        training[:4], 2, 1
-    )
+    drawn = choose_few_videos(training, 2, 1)
+    assert choose_few_videos(training, 2, 1, dataset="", task="segmentation") == drawn
+    assert choose_few_videos(training, 2, 1, dataset="cholecseg8k", task="reconstruction") == drawn
+    few = choose_few_videos(training[:4], 2, 1, dataset="cholecseg8k", task="segmentation")
+    assert few == choose_few_videos(training[:4], 2, 1)
     for count in (0, 5):
         with pytest.raises(ValueError, match=f"trains on 4 videos, and {count} are needed"):
             choose_few_videos("abcd", count, 1)
@@ -72,7 +67,7 @@ def test_each_variant_leaves_out_the_test_videos_of_its_task_only_in_cholec80():
     assert [len(videos) for videos in LEFT_OUT.values()] == [4, 9, 40]
 
 
-def test_a_test_that_the_start_has_seen_is_refused_under_any_datasets_name():
+def test_a_test_that_the_start_has_seen_is_refused_under_any_datasets_name_and_for_a_site(tmp_path):
     header, start = seen_videos_entry({"cholec80": named("cholec80", (1, 68)), "heico": ["Rectal1"]}), "vit.safetensors"
     refuse_seen_videos(header, "cholect50", ["VID70"], start=start)
     refuse_seen_videos({}, "cholect50", ["VID68"], start=start)
@@ -87,6 +82,12 @@ def test_a_test_that_the_start_has_seen_is_refused_under_any_datasets_name():
         refuse_seen_videos(header, "grasp", ["CASE041", "CASE021"], start=start)
     names = [f"video{n:02d}" for n in range(1, 81)]
     assert choose_few_videos(names, 2, 1, dataset="psi_ava", task="phases") != ["video01", "video25"]
+    own, seen = site(tmp_path), seen_videos_entry({"cholec80_frames": ["video68"]})[SEEN]
+    refuse_seen_test("", own, start="vit.safetensors")
+    refuse_seen_test(seen_videos_entry({"cholec80": ["video01"]})[SEEN], own, start="vit.safetensors")
+    refuse_seen_test(seen, replace(own, split={"test": (VideoRange("VID68", 0, 5),)}), start="vit.safetensors")
+    with pytest.raises(ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); s"):
+        refuse_seen_test(seen, own, start="vit.safetensors")
 
 
 def site(tmp_path, *, dataset="cholect45", rendered=False, own=None, added=None):
@@ -99,25 +100,12 @@ def site(tmp_path, *, dataset="cholect45", rendered=False, own=None, added=None)
     )  # fmt: skip
 
 
-def test_a_site_whose_test_the_start_has_seen_is_refused_and_a_part_of_a_video_or_a_silent_header_is_not(tmp_path):
-    own, seen = site(tmp_path), seen_videos_entry({"cholec80_frames": ["video68"]})[SEEN]
-    refuse_seen_test("", own, start="vit.safetensors")
-    refuse_seen_test(seen_videos_entry({"cholec80": ["video01"]})[SEEN], own, start="vit.safetensors")
-    refuse_seen_test(seen, replace(own, split={"test": (VideoRange("VID68", 0, 5),)}), start="vit.safetensors")
-    with pytest.raises(ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); s"):
-        refuse_seen_test(seen, own, start="vit.safetensors")
-
-
-def test_two_sites_of_one_data_set_add_their_videos(tmp_path):
+def test_sites_add_their_videos_but_no_names_of_rendered_or_a_hospitals_own_ones(tmp_path):
     other = replace(site(tmp_path), split={"train": (VideoRange("VID05"),)})
     seen = seen_videos_entry({"cholect45": ["VID09"]})[SEEN]
-    assert add_seen_videos(seen, [site(tmp_path), other]) == seen_videos_entry(
-        {"cholect45": ["VID01", "VID02", "VID05", "VID09"]}
-    )
+    expected = seen_videos_entry({"cholect45": ["VID01", "VID02", "VID05", "VID09"]})
+    assert add_seen_videos(seen, [site(tmp_path), other]) == expected
     assert add_seen_videos("", []) == {}
-
-
-def test_names_of_rendered_videos_and_of_a_hospitals_own_are_neither_compared_nor_written(tmp_path):
     seen = seen_videos_entry({"cholec80": ["video68"]})[SEEN]
     rendered = site(tmp_path, rendered=True)
     refuse_seen_test(seen, rendered, start="vit.safetensors")
@@ -125,8 +113,8 @@ def test_names_of_rendered_videos_and_of_a_hospitals_own_are_neither_compared_no
     (tmp_path / RENDERED).unlink()
     hospital = site(tmp_path, own=Own("frames", {}, ("background", "tool")))
     assert seen_videos_after_training("", hospital) == {}
-    assert seen_videos_after_training(seen, site(tmp_path, added=site(tmp_path, dataset="heico"))) == seen_videos_entry(
-        {"cholec80": ["video68"], "cholect45": ["VID01", "VID02"], "heico": ["VID01", "VID02"]}
-    )
+    both, own = site(tmp_path, added=site(tmp_path, dataset="heico")), ["VID01", "VID02"]
+    expected = seen_videos_entry({"cholec80": ["video68"], "cholect45": own, "heico": own})
+    assert seen_videos_after_training(seen, both) == expected
     with pytest.raises(ValueError, match="seen_videos in its header cannot be read"):
         refuse_seen_test("[1]", hospital, start="vit.safetensors")

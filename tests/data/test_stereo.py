@@ -105,16 +105,13 @@ def test_a_sequence_is_unpacked_once_and_read_as_a_site(tmp_path, capsys):
     assert run_command(check_data, site.path) == 0
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda folder: (folder / "P1.mp4").unlink(), "has 0 .mp4 files"),
-        (lambda folder: (folder / "P1.mp4").write_bytes(b"no video"), "is damaged, or no video"),
-        (lambda folder: calibration(folder, TRANSLATION / 1000), "cameras 0.0042.* mm apart; write T_0 to T_2 in mil"),
-        (lambda folder: calibration(folder, -TRANSLATION), "right camera is not to the right of the left camera"),
-        (lambda folder: (folder / "StereoCalibration.ini").write_text("[StereoLeft]\nfc_x = 1"), "no calibration of"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "words"), [
+    (lambda folder: (folder / "P1.mp4").unlink(), "has 0 .mp4 files"),
+    (lambda folder: (folder / "P1.mp4").write_bytes(b"no video"), "is damaged, or no video"),
+    (lambda folder: calibration(folder, TRANSLATION / 1000), "cameras 0.0042.* mm apart; write T_0 to T_2 in mil"),
+    (lambda folder: calibration(folder, -TRANSLATION), "right camera is not to the right of the left camera"),
+    (lambda folder: (folder / "StereoCalibration.ini").write_text("[StereoLeft]\nfc_x = 1"), "no calibration of"),
+])  # fmt: skip
 def test_a_sequence_that_cannot_be_unpacked_is_refused_by_one_sentence(spoil, words, tmp_path):
     spoil(published(tmp_path / "P1", 1))
     with pytest.raises(DataError, match=words):
@@ -168,10 +165,9 @@ def test_a_sequence_with_stretches_of_both_kinds_is_two_videos(tmp_path):
         reader.images(tmp_path, "P2_0")
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [([(3, 3)], "from '3' to '3'"), ([(0, 2), (-1, 4)], "from '-1' to '4'"), ([("a", "b")], "from 'a' to 'b'")],
-)
+@pytest.mark.parametrize(("rows", "words"), [
+    ([(3, 3)], "from '3' to '3'"), ([(0, 2), (-1, 4)], "from '-1' to '4'"), ([("a", "b")], "from 'a' to 'b'"),
+])  # fmt: skip
 def test_frames_that_were_not_unpacked_and_rows_that_are_no_stretch_are_refused(rows, words, tmp_path):
     calibration(tmp_path / "P1")
     with pytest.raises(DataError, match=r"has no frames in rectified/left/; run 'surgfl unpack-stereomis"):

@@ -2,7 +2,6 @@
 
 import random
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -24,19 +23,12 @@ def write_numbers(path: Path, codec: str = "libx264", **options: object) -> Path
     return encode(path, [np.full((64, 96, 3), STEP * number, np.uint8) for number in range(COUNT)], codec, **options)
 
 
-def copy_packets(
-    source: Path,
-    target: Path,
-    *,
-    later: float = 0.0,
-    keep: Callable[[int], bool] = lambda number: True,
-    options: dict[str, str] | None = None,
-) -> Path:
-    """Copy the packets whose number in the file is to be kept, so many seconds later."""
-    with av.open(str(source)) as old, av.open(str(target), "w", options=options or {}) as new:
+def copy_packets(source: Path, target: Path, *, later: float = 0.0, first: int = 0, **options: str) -> Path:
+    """Copy the packets from the one of this number on, so many seconds later."""
+    with av.open(str(source)) as old, av.open(str(target), "w", options=options) as new:
         stream = new.add_stream_from_template(old.streams.video[0])
         for number, packet in enumerate(packet for packet in old.demux(video=0) if packet.dts is not None):
-            if keep(number):
+            if number >= first:
                 shift = round(later / packet.time_base)
                 packet.stream, packet.pts, packet.dts = stream, packet.pts + shift, packet.dts + shift
                 new.mux(packet)
@@ -84,26 +76,19 @@ def test_frames_before_the_start_of_an_edit_list_are_not_counted(codec, b_frames
     x265 = {"x265-params": f"bframes={b_frames}:keyint={key_every}:log-level=none"}
     options = {"bf": b_frames, "g": key_every} if codec == "libx264" else x265
     whole = write_numbers(tmp_path / "whole.mp4", codec, **options)
-    path = copy_packets(whole, tmp_path / "trimmed.mp4", later=-0.2, options=KEEP_TIMES)
+    path = copy_packets(whole, tmp_path / "trimmed.mp4", later=-0.2, **KEEP_TIMES)
     assert_frames(path, list(range(5, COUNT)))
     assert "ends after" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        ([(600, 2560)], range(5, 20)),
-        ([(1200, 0)], range(30)),
-        ([(400, -1), (800, 2560)], range(5, 25)),
-        ([(400, 0), (400, 10240)], [*range(10), *range(20, 30)]),
-        ([(400, 10240), (400, 0)], [*range(20, 30), *range(10)]),
-    ],
-    ids=["end", "all", "empty edit first", "two pieces", "pieces in another order"],
-)
+@pytest.mark.parametrize(("entries", "expected"), [
+    ([(600, 2560)], range(5, 20)), ([(1200, 0)], range(30)), ([(400, -1), (800, 2560)], range(5, 25)),
+    ([(400, 0), (400, 10240)], [*range(10), *range(20, 30)]), ([(400, 10240), (400, 0)], [*range(20, 30), *range(10)]),
+], ids=["end", "all", "empty edit first", "two pieces", "pieces in another order"])  # fmt: skip
 def test_edit_lists_of_other_kinds_show_what_they_name(entries, expected, tmp_path):
     whole = write_numbers(tmp_path / "whole.mp4", bf=0, g=10)
     shift = -0.2 if len(entries) == 1 else 0.4  # the copy has one entry, or two
-    path = copy_packets(whole, tmp_path / "edited.mp4", later=shift, options=KEEP_TIMES)
+    path = copy_packets(whole, tmp_path / "edited.mp4", later=shift, **KEEP_TIMES)
     assert_frames(edit(path, *entries), list(expected))
 
 
@@ -112,8 +97,7 @@ def test_leading_pictures_that_cannot_be_decoded_are_no_frames(ending, tmp_path)
     """A cut at an open key frame of HEVC leaves pictures in the file that need frames before it."""
     params = "open-gop=1:keyint=10:min-keyint=10:bframes=3:log-level=none"
     whole = write_numbers(tmp_path / "whole.mp4", "libx265", **{"x265-params": params})
-    start = second_key(whole)
-    path = copy_packets(whole, tmp_path / f"cut.{ending}", keep=lambda number: number >= start)
+    path = copy_packets(whole, tmp_path / f"cut.{ending}", first=second_key(whole))
     assert_frames(path, list(range(10, COUNT)))
 
 
@@ -132,7 +116,7 @@ def test_hidden_frames_are_not_counted(codec, tmp_path):
 
 def test_a_trimmed_video_that_is_also_cut_off_says_so(tmp_path):
     whole = write_numbers(tmp_path / "whole.mp4", bf=0, g=10)
-    path = copy_packets(whole, tmp_path / "a.mp4", later=-0.2, options={**KEEP_TIMES, "movflags": "+faststart"})
+    path = copy_packets(whole, tmp_path / "a.mp4", later=-0.2, movflags="+faststart", **KEEP_TIMES)
     data = path.read_bytes()
     start = data.index(b"mdat")
     path.write_bytes(data[: start + (len(data) - start) * 7 // 10])

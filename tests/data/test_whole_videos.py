@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.data.check import check_site, readable_samples
+from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset, batches, collate, random_places
 from shared_components.data.samples import SampleSpec, equally_spaced, read_sample, samples
 from shared_components.data.site import SiteError
-from shared_components.data.site_file import load_site
-from tests.data.conftest import numbers, write_yaml
-from tests.data.label_layouts import LABEL_WRITERS
+from tests.data.conftest import numbers
+from tests.data.label_layouts import site_of
 
 GRADE = SampleSpec(("grade",), frames=3, targets_of="video")
-
-
-def site_of(tmp_path, dataset, frames=9, **changes):
-    names = LABEL_WRITERS[dataset](tmp_path / "data", 3, frames)
-    config = {"name": "a", "dataset": dataset, "root": "data", "split": {"train": names[:2], "test": names[2:]}}
-    return load_site(write_yaml(tmp_path / "site.yaml", {**config, **changes}))
 
 
 def test_frames_are_equally_spaced_or_distinct_draws_in_order():
@@ -34,16 +27,16 @@ def test_frames_are_equally_spaced_or_distinct_draws_in_order():
 
 
 def test_a_video_or_a_range_of_it_is_one_sample_with_one_target(tmp_path):
-    listed = samples(site_of(tmp_path, "appendix300"), "train", GRADE)
+    listed = samples(site_of(tmp_path, "appendix300", 9, 4), "train", GRADE)
     assert [(sample.video, numbers(sample)) for sample in listed] == [("001", [0, 4, 8]), ("002", [0, 4, 8])]
     item = read_sample(listed[1])
     assert (item.images.shape, item.targets["grade"].shape, int(item.targets["grade"])) == ((3, 64, 80, 3), (), 1)
-    site = site_of(tmp_path, "appendix300", split={"train": [{"001": [2, 7]}], "test": ["002"]})
+    site = site_of(tmp_path, "appendix300", 9, split={"train": [{"001": [2, 7]}], "test": ["002"]})
     assert numbers(samples(site, "train", GRADE)[0]) == [2, 4, 6]
 
 
 def test_training_draws_new_frames_each_time_and_reading_does_not(tmp_path):
-    site = site_of(tmp_path, "appendix300")
+    site = site_of(tmp_path, "appendix300", 9, 4)
     spec = SampleSpec(("grade",), frames=3, targets_of="video", random_frames=True)
     dataset = SampleDataset(samples(site, "train", spec), height=16, width=20, site=site)
     first, again = (
@@ -57,7 +50,7 @@ def test_training_draws_new_frames_each_time_and_reading_does_not(tmp_path):
 
 
 def test_a_sequence_has_every_frame_at_a_rate_and_its_target(tmp_path):
-    site = site_of(tmp_path, "cholect45", frames=7)  # a frame each 3 s
+    site = site_of(tmp_path, "cholect45", 7, 4)  # a frame each 3 s
     whole, half = (SampleSpec(("phase",), targets_of="sequence", interval=interval) for interval in (0.0, 6.0))
     (sample, _), (thin, _) = samples(site, "train", whole), samples(site, "train", half)
     assert (numbers(sample), numbers(thin)) == ([0, 3, 6, 9, 12, 15, 18], [0, 6, 12, 18])
@@ -71,43 +64,13 @@ def test_a_sequence_has_every_frame_at_a_rate_and_its_target(tmp_path):
         samples(site, "train", SampleSpec(("phase",), targets_of="sequence", interval=4.0))
 
 
-@pytest.fixture
-def graded(tmp_path):
-    """Write a site of Appendix300 with six videos of three frames; change its files first."""
-
-    def make(change):
-        names = LABEL_WRITERS["appendix300"](tmp_path / "data", 6, 3)
-        change(tmp_path / "data")
-        config = {
-            "name": "a",
-            "dataset": "appendix300",
-            "root": "data",
-            "split": {"train": names[:5], "test": names[5:]},
-        }
-        return load_site(write_yaml(tmp_path / "site.yaml", config))
-
-    return make
-
-
-def test_a_video_with_too_few_frames_is_named_and_refused_or_set_aside(graded):
-    site = graded(lambda root: (root / "videos/004/000002.jpg").unlink())
-    with pytest.raises(
-        SiteError, match=r"004: 004 has 2 frames, and the task needs 3 of each video; .*\(1 of 5 frames"
-    ):
+def test_a_video_with_too_few_frames_is_named_and_refused_or_set_aside(tmp_path):
+    site = site_of(tmp_path, "appendix300", 3, 7)
+    (tmp_path / "data/videos/004/000002.jpg").unlink()
+    with pytest.raises(SiteError, match=r"004: 004 has 2 frames, and the task needs 3 of each video.*\(1 of 5 frames"):
         readable_samples(site, "train", GRADE)
     readable, aside = readable_samples(replace(site, quarantine=0.2), "train", GRADE)
     assert ([s.video for s in readable], [s.video for s in aside]) == (["001", "002", "003", "005"], ["004"])
-
-
-def test_a_video_without_a_grade_is_named_and_refused_or_set_aside(graded):
-    def change(root):
-        text = (root / "grades.csv").read_text()
-        (root / "grades.csv").write_text(text.replace("003,2\n", "").replace("004,3\n", "004,\n"))
-
-    site = graded(change)
-    assert [problem.what for problem in check_site(site, GRADE)] == ["has no grade of 003", "gives 004 no grade"]
-    readable, aside = readable_samples(replace(site, quarantine=0.4), "train", GRADE)
-    assert [sample.video for sample in aside] == ["003", "004"] and len(readable) == 3
 
 
 def test_impossible_samples_are_refused(tmp_path):

@@ -96,63 +96,41 @@ def _joined(lines: list[str]) -> str:
 IN_TUTORIAL = "nvflare simulator nvflare_jobs/pfedsis -w ws -c hospital-a,hospital-b -t 2"
 SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"<address of this repository>", r"{origin}", "a repository that holds this Makefile"),
-    (
-        r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$", r"make -n \1",
-        "minutes to an hour: make's own dry run prints what it would do",
-    ),
+    (r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$", r"make -n \1",
+     "minutes to an hour: make's own dry run prints what it would do"),
     (r"^make weights ", r"make -n weights ", "days"),
-    (
-        r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$", r"\1 --help",
-        "a quarter of an hour and more",
-    ),
+    (r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$", r"\1 --help",
+     "a quarter of an hour and more"),
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
     (r"/data/", r"{data}/", "where the test has made such files"),
     (r"((?:pfedsis|lg_fedavg) -w ws|job\.py pfedsis) -n 3\b", r"\1 -n 2", "two sites take two thirds of the time"),
     (rf"^{IN_TUTORIAL} +# named sites, .*$", r"true", "docs/tutorials/first-federation.md runs this very command"),
     (r"(nvflare simulator .* -n ([23]))\b", r"\1 -t \2", "a process per site instead of one per task: the same bits"),
-    (
-        r"^surgfl compare --preset",
-        r"python {plan} compare --sites {data}/sites --held-out hospital-d "
-        r"--server {data}/simulated/site.yaml --preset",
-        "hours: everything up to the first run is done, see plan.py",
-    ),
-    (
-        r"--scale paper",
-        r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1", "weeks on two cores",
-    ),
-    (
-        r"^\.venv/bin/python -m pytest -k",
-        r'python -m pytest tests/methods tests/federation/test_fixed.py -m "not slow" -k', "half an hour",
-    ),
-    (
-        r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
-        r"(?:[\s\\]+--training#\S+ \S+)*",
-        r"\1 --training#rounds 1 --training#iterations 1 --training#batch_size 1 --training#height 32 "
-        r"--training#width 64", "minutes, or without options days, on two cores",
-    ),
-    (
-        r"--size 96x128:6000 --size 192x256:3000", r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
-        "an hour and a half",
-    ),
+    (r"^surgfl compare --preset",
+     r"python {plan} compare --sites {data}/sites --held-out hospital-d "
+     r"--server {data}/simulated/site.yaml --preset",
+     "hours: everything up to the first run is done, see plan.py"),
+    (r"--scale paper",
+     r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1", "weeks on two cores"),
+    (r"^\.venv/bin/python -m pytest -k",
+     r'python -m pytest tests/methods tests/federation/test_fixed.py -m "not slow" -k', "half an hour"),
+    (r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
+     r"(?:[\s\\]+--training#\S+ \S+)*",
+     r"\1 --training#rounds 1 --training#iterations 1 --training#batch_size 1 --training#height 32 "
+     r"--training#width 64", "minutes, or without options days, on two cores"),
+    (r"--size 96x128:6000 --size 192x256:3000", r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
+     "an hour and a half"),
     (r"--size 96x96:4500", r"--size 64x64:1 --batch-size 2 --looks rose", "half an hour"),
-    (
-        r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
-        "parties that stay until they are stopped; evidence/production starts them",
-    ),
-    (
-        r"^python3\.11 -m venv .*$|^pip install --require-hashes .*$",
-        "true",
-        "gigabytes of a network; the image of deployment/docker is made of the same file",
-    ),
+    (r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
+     "parties that stay until they are stopped; evidence/production starts them"),
+    (r"^python3\.11 -m venv .*$|^pip install --require-hashes .*$",
+     "true",
+     "gigabytes of a network; the image of deployment/docker is made of the same file"),
     (r"^python -m pip wheel .* && (cp .*)$", r"\1", "a quarter of a minute; tests/test_wheel.py makes it"),
-    (
-        r"^docker build .*$|^SURGFL_KIT=\S+ SURGFL_DATA=\S+ docker compose .*$",
-        r"test -f $docker/Dockerfile -a -f $docker/compose.yaml", "no test has containers",
-    ),
-    (
-        r"^(?:SURGFL_SITE_CONFIG=\S+ )?nvflare poc .*$|^for party in .* \$POC.*$|^surgfl job submit .* \$POC.*$",
-        "true", "FLARE's own ports and folder; tests/production/test_kits.py runs the whole block in others",
-    ),
+    (r"^docker build .*$|^SURGFL_KIT=\S+ SURGFL_DATA=\S+ docker compose .*$",
+     r"test -f $docker/Dockerfile -a -f $docker/compose.yaml", "no test has containers"),
+    (r"^(?:SURGFL_SITE_CONFIG=\S+ )?nvflare poc .*$|^for party in .* \$POC.*$|^surgfl job submit .* \$POC.*$",
+     "true", "FLARE's own ports and folder; tests/production/test_kits.py runs the whole block in others"),
     (r"^chown -R 10001 ", r"chown -R $(id -u) ", "root's"),
     (r"^(surgfl train .*)$", r"\1 --steps 1 --size 32x64 --batch-size 1", "minutes"),
     (r"--height 192 --width 256 --seed 587$", r"--height 64 --width 96 --seed 587", "half a minute"),
@@ -215,7 +193,7 @@ class Sandbox:
         self.root, self.data = root, data
         self.sites: list[Site] = []
         self.executed: list[tuple[Block, str]] = []  # with what was run
-        self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py", "parsed": HERE / "parsed.py"}
+        self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py"}
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         self.variables = {**kept, "PATH": path, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
@@ -327,13 +305,9 @@ class Sandbox:
 
 
 RULES: dict[str, Callable[[Sandbox, Block], None]] = {
-    "sh": Sandbox.run,
-    "python": Sandbox.python,
-    "yaml": Sandbox.load,
-    "json": Sandbox.build,
-    "text": Sandbox.look,
+    "sh": Sandbox.run, "python": Sandbox.python, "yaml": Sandbox.load, "json": Sandbox.build, "text": Sandbox.look,
     "ini": Sandbox.find_program,
-}
+}  # fmt: skip
 
 
 def paths_in(tree: str) -> list[str]:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -22,28 +21,12 @@ from shared_components.data import site_file
 from shared_components.federation.messages import Job
 from shared_components.federation.setup import limits
 from shared_components.networks.checkpoints import load_metadata
+from tests.docs import rules
 from tests.docs.files import write_data, write_model_and_video
-from tests.docs.rules import (
-    IN_TUTORIAL,
-    RULES,
-    SMALLER,
-    Sandbox,
-    blocks_of,
-    commands_in,
-    paths_in,
-    prose_of,
-    refuse_command,
-    shrink_jobs,
-    smaller,
-)
 from tests.narrow import make_narrow, narrow_library, narrow_weights
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [
-    "README.md",
-    "CONTRIBUTING.md",
-    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
-]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("docs/**/*.md")))]
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
     "README.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Makefile", "setup.cfg",
@@ -51,7 +34,7 @@ COPIED = (
     "bundles", "docs", "nvflare_jobs", "shared_components", "surgfl", "tests", "evidence", "examples",
 )  # fmt: skip
 README_BYTES, README_WORDS, PICTURE_BYTES, MOVING_BYTES = 8_000, 900, 300_000, 2_000_000
-BLOCKS = {name: blocks_of(ROOT / name, name) for name in DOCUMENTS}
+BLOCKS = {name: rules.blocks_of(ROOT / name, name) for name in DOCUMENTS}
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +55,7 @@ def made_once(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         make_narrow(patch)
         write_model_and_video(root)
-    shrink_jobs(root / "nvflare_jobs")
+    rules.shrink_jobs(root / "nvflare_jobs")
     repository(folder / "origin")
     return folder
 
@@ -83,7 +66,7 @@ def sandbox(tmp_path, made_once, programs):
     for name in ("surgfl", "data"):
         shutil.copytree(made_once / name, tmp_path / name, symlinks=True, copy_function=copy_or_link)
     origin = made_once / "origin"
-    sandbox = Sandbox(tmp_path / "surgfl", data=tmp_path / "data", origin=origin, programs=programs)
+    sandbox = rules.Sandbox(tmp_path / "surgfl", data=tmp_path / "data", origin=origin, programs=programs)
     yield sandbox
     sandbox.close()
 
@@ -113,7 +96,7 @@ def repository(folder: Path) -> None:
         subprocess.run([*git, *words], cwd=folder, check=True)
 
 
-def follow(sandbox: Sandbox, document: str) -> Path:
+def follow(sandbox: rules.Sandbox, document: str) -> Path:
     """Execute every block of a document, and count that it was."""
     for block in BLOCKS[document]:
         sandbox.execute(block)
@@ -123,29 +106,27 @@ def follow(sandbox: Sandbox, document: str) -> Path:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_block_has_a_rule(document):
+def test_every_block_has_a_rule_and_commands_in_running_text_exist(document):
     """A block without a language, or of an unknown one, would be executed by nobody."""
-    assert [str(block) for block in BLOCKS[document] if block.language not in RULES] == []
+    assert [str(block) for block in BLOCKS[document] if block.language not in rules.RULES] == []
+    assert list(filter(None, map(rules.refuse_command, rules.commands_in(rules.prose_of(ROOT / document))))) == []
 
 
-def test_no_block_is_overlooked(tmp_path):
+def test_no_block_is_overlooked_and_a_tree_of_files_is_read_with_its_folders(tmp_path):
     """Fences of any length and indented lines are found; what has no rule fails instead of being passed over."""
     path = tmp_path / "a.md"
     path.write_text("a\n\n    make it\n\n````python b.py\n```\n````\n\n- a\n  b\n\n~~~perl\nx\n~~~\n")
-    found = blocks_of(path, "a.md")
+    found = rules.blocks_of(path, "a.md")
     assert [(b.line, b.language, b.note, b.text) for b in found] == [
         (3, "", "", "    make it\n"), (5, "python", "b.py", "```\n"), (12, "perl", "", "x\n"),
     ]  # fmt: skip
-    assert prose_of(path).split() == ["a", "-", "a", "b"]
-    sandbox = Sandbox(tmp_path, data=tmp_path, origin=tmp_path, programs=tmp_path)
+    assert rules.prose_of(path).split() == ["a", "-", "a", "b"]
+    sandbox = rules.Sandbox(tmp_path, data=tmp_path, origin=tmp_path, programs=tmp_path)
     for block in (found[0], found[2]):
         with pytest.raises(AssertionError, match="there is no rule for this"):
             sandbox.execute(block)
-
-
-def test_a_tree_of_files_is_read_with_what_it_is_indented_under():
     tree = "a/<name>/      words\nb/\n    c.py d/   words\n    e       words\nf.py        words\n"
-    assert paths_in(tree) == ["a/*/", "b/", "b/c.py", "b/d/", "b/e", "f.py"]
+    assert rules.paths_in(tree) == ["a/*/", "b/", "b/c.py", "b/d/", "b/e", "f.py"]
 
 
 FOLLOWED_BY_NAME = {"README.md", "docs/how-to/add-a-task.md", "docs/reference/methods.md", "docs/how-to/run-a-job.md"}
@@ -209,32 +190,24 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
 
 
-def test_no_command_is_made_smaller_that_is_not_there():
+def test_commands_made_smaller_or_left_to_the_tutorial_are_there():
     """If this fails a line of SMALLER matches nothing any more: take it out, or correct it."""
     text = "\n".join(block.text for blocks in BLOCKS.values() for block in blocks if block.language == "sh")
-    assert [pattern for pattern, *_ in SMALLER if not re.search(pattern, text, re.MULTILINE)] == []
-
-
-def test_what_is_left_to_the_tutorial_is_run_there():
+    assert [pattern for pattern, *_ in rules.SMALLER if not re.search(pattern, text, re.MULTILINE)] == []
     lines = "".join(block.text for block in BLOCKS["docs/tutorials/first-federation.md"]).splitlines()
-    assert IN_TUTORIAL in lines and smaller(IN_TUTORIAL) == IN_TUTORIAL
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_commands_in_running_text_exist(document):
-    assert list(filter(None, map(refuse_command, commands_in(prose_of(ROOT / document))))) == []
+    assert rules.IN_TUTORIAL in lines and rules.smaller(rules.IN_TUTORIAL) == rules.IN_TUTORIAL
 
 
 def slugs(document: Path) -> set[str]:
     """Return the anchors of a document's headings."""
-    found = re.findall(r"^#+ (.+)$", prose_of(document), re.MULTILINE)
+    found = re.findall(r"^#+ (.+)$", rules.prose_of(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, *CARDS, "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md"])
 def test_every_link_leads_somewhere(document):
     path = ROOT / document
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(path)):
+    for target in re.findall(r"\]\(([^)\s]+)\)", rules.prose_of(path)):
         file, _, anchor = target.partition("#")
         if "://" in file:
             continue
@@ -243,14 +216,10 @@ def test_every_link_leads_somewhere(document):
         assert not anchor or anchor in slugs(found), f"{document}: {target} is no heading"
 
 
-def test_readme_is_short():
+def test_readme_is_short_and_every_picture_is_shown_described_and_small():
     readme = ROOT / "README.md"
     assert len(readme.read_bytes()) <= README_BYTES
     assert len(readme.read_text().split()) <= README_WORDS
-
-
-def test_every_picture_is_shown_described_and_small():
-    """README's first is the moving one."""
     text = {name: (ROOT / name).read_text() for name in DOCUMENTS}
     shown = [
         ((ROOT / name).parent / file, words)
@@ -280,29 +249,23 @@ def test_the_reference_has_all_keys_of_a_sites_files(page, keys):
     assert set(keys) <= set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE))
 
 
-def jobs_in(document: str) -> list[dict[str, Any]]:
-    return [json.loads(block.text) for block in BLOCKS[document] if block.language == "json"]
-
-
 def test_all_settings_of_a_job_and_of_its_training_are_shown():
     tables = (ROOT / "docs/reference/job-settings.md").read_text().split("\n## ")
     job, training = (set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE)) for text in tables[:2])
     assert job == {field.name for field in fields(Job)}
     assert training == {field.name for field in fields(Training)} - {"rounds"}  # only for training at one site
-    (example,) = jobs_in("docs/how-to/run-a-job.md")
+    shown = [block.text for block in BLOCKS["docs/how-to/run-a-job.md"] if block.language == "json"]
+    (example,) = map(json.loads, shown)
     assert set(example) <= job and set(example["training"]) <= training
 
 
-def test_the_options_that_guides_explain_exist():
+def test_options_and_environment_variables_that_documents_explain_exist():
     for name, command in (("segment", segment), ("train", train)):
         parser = argparse.ArgumentParser(add_help=False)
         command.configure(parser)
         text = (ROOT / f"docs/how-to/{name}.md").read_text()
         options = set(re.findall(r"^\| `(--[a-z-]+)(?: [^`]*)?` \|", text, re.MULTILINE))
         assert options and options <= set(parser._option_string_actions)
-
-
-def test_all_environment_variables_are_explained():
     sources = "".join(path.read_text() for path in (ROOT / "shared_components").rglob("*.py"))
     text = (ROOT / "docs/reference/environment-variables.md").read_text()
     assert set(re.findall(r"\bSURGFL_[A-Z_]+\b", sources)) == set(re.findall(r"^\| `(SURGFL_\w+)`", text, re.MULTILINE))

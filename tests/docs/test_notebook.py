@@ -21,9 +21,7 @@ SMALLER = (
 
 
 @pytest.mark.slow
-def test_every_cell_of_the_notebook_gives_outputs_of_the_kind_that_it_is_committed_with(
-    tmp_path, monkeypatch, programs
-):
+def test_every_cell_of_the_notebook_gives_outputs_of_the_committed_kind(tmp_path, monkeypatch, programs):
     notebook = json.loads(NOTEBOOK.read_text())
     shown = kinds(notebook)
     changed = 0

@@ -142,108 +142,65 @@ STAGE = rf"\| [^|]+ \| [^|]+ \| {NUMBER} \| ?"  # a row of a training history, w
 FACTS = {
     "scores of pvt_fpn's weights": Fact(
         lambda: (*by_kind("pvt_fpn"), *real("pvt_fpn"), *real_2017("pvt_fpn")),
-        ((OF_PVT, domain_rows(1)), (OF_FEDST, domain_rows(2))),
-    ),
+        ((OF_PVT, domain_rows(1)), (OF_FEDST, domain_rows(2)))),
     "scores of pvt_fpn's weights on real frames": Fact(
         lambda: tuple(reversed(real("pvt_fpn"))),
-        (
-            (PVT, n("a mean Dice of # for the instrument (# for shaft and manipulator)")),
-        ),
-    ),
+        ((PVT, n("a mean Dice of # for the instrument (# for shaft and manipulator)")),)),
     "wrists in hollow organs": Fact(
         lambda: (dice("pvt_fpn", "unseen flexible look")["wrist"],),
-        ((OF_PVT, n("hollow organs the Dice of wrists is # %")),),
-    ),
+        ((OF_PVT, n("hollow organs the Dice of wrists is # %")),)),
     "scores of FedST's weights": Fact(
-        lambda: (*by_kind("fedst"), *real("fedst"), *real_2017("fedst")), ((OF_FEDST, domain_rows(1)),),
-    ),
+        lambda: (*by_kind("fedst"), *real("fedst"), *real_2017("fedst")), ((OF_FEDST, domain_rows(1)),)),
     "the choice of pvt_fpn's weights": Fact(
         lambda: chosen("pvt_fpn", "774536d0", "24000 steps", "0.7 of 24000 steps + 0.3 of 774536d0", "7000 more"),
-        ((OF_PVT, STAGE * 4),),
-    ),
+        ((OF_PVT, STAGE * 4),)),
     "the choice of FedST's weights": Fact(
-        lambda: chosen("fedst", "4a540172", "frames", "clips"),
-        ((OF_FEDST, STAGE * 3),),
-    ),
+        lambda: chosen("fedst", "4a540172", "frames", "clips"), ((OF_FEDST, STAGE * 3),)),
     "the demo": Fact(
-        lambda: tuple(
-            number for pair in zip(cells(DEMO, "Demo", "mean"), cells(DEMO, "Demo", "worst site"), strict=True)
-            for number in pair
-        ),
-        (
-            (
-                "README.md",
-                n(
-                    "starting model | # | # | | each hospital trains alone | # | # | | "
-                    "hospitals train together | # | # |"
-                ),
-            ),
-        ),
-    ),
+        lambda: tuple(cells(DEMO, "Demo", row)[place] for place in range(3) for row in ("mean", "worst site")),
+        (("README.md", n("starting model | # | # | | each hospital trains alone | # | # | | "
+                         "hospitals train together | # | # |")),)),
     "real surgeries": Fact(
-        lambda: tuple(
-            cells("docs/results/real-surgeries.md", "PFedSIS and baselines", row)[place]
-            for row in ("As received", "Local Train", "FedAvg", "PFedSIS") for place in (0, -1)
-        ),
-        (
-            (
-                "README.md",
-                n(
-                    "rendered scenes | # | # | | each hospital trains alone | # ± @ | # ± @ | | "
-                    "together, FedAvg | # ± @ | # ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
-                ).replace("@", r"[\d.]+"),
-            ),
-        ),
-    ),
+        lambda: tuple(cells("docs/results/real-surgeries.md", "PFedSIS and baselines", row)[place]
+                      for row in ("As received", "Local Train", "FedAvg", "PFedSIS") for place in (0, -1)),
+        (("README.md", n(
+            "rendered scenes | # | # | | each hospital trains alone | # ± @ | # ± @ | | "
+            "together, FedAvg | # ± @ | # ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
+        ).replace("@", r"[\d.]+")),)),
     "rounds and steps of FL-EndoViT's weights": Fact(
         lambda: (record("fl_endovit")["job"]["rounds"], record("fl_endovit")["steps"]),
-        ((ENDOVIT_RESULTS, n("(# rounds of this job, # steps)")),),
-    ),
+        ((ENDOVIT_RESULTS, n("(# rounds of this job, # steps)")),)),
     "rounds of FL-EndoViT's weights": Fact(
-        lambda: (record("fl_endovit")["job"]["rounds"],), ((ENDOVIT, n("9 sites together in # rounds")),),
-    ),
+        lambda: (record("fl_endovit")["job"]["rounds"],), ((ENDOVIT, n("9 sites together in # rounds")),)),
     "rounds of FL-EndoViT's job": Fact(
         lambda: (described_jobs(jobs_folder())["fl_endovit"]["rounds"],),
-        ((ENDOVIT_JOB, n("| rounds, epochs, batch | #,")),),
-    ),
+        ((ENDOVIT_JOB, n("| rounds, epochs, batch | #,")),)),
     "MSE of FL-EndoViT's weights": Fact(
-        lambda: (dice("fl_endovit", "unseen look")["mean"],), ((ENDOVIT_RESULTS, n("| Shipped | # |")),),
-    ),
+        lambda: (dice("fl_endovit", "unseen look")["mean"],), ((ENDOVIT_RESULTS, n("| Shipped | # |")),)),
     "losses of FL-EndoViT's pre-training": Fact(
         lambda: numbers_of_rows(
             ENDOVIT_RESULTS, "Table 1: pre-training",
             ("Centralised", "FedAvg", "Adaptive FedSAM", "FedAvg, as released", "each frame's mean colour"),
-            slice(2, 3),
-        ),
-        ((ENDOVIT_JOB, n("|---:| | # ± # | # ± # | # ± # | # ± # | # |")),),
-    ),
+            slice(2, 3)),
+        ((ENDOVIT_JOB, n("|---:| | # ± # | # ± # | # ± # | # ± # | # |")),)),
     "averages of SurgFed's Table I": Fact(
         lambda: numbers_of_rows(
             "docs/results/surgfed.md", "Table I: methods",
-            ("Local Train", "SurgFed", "FedRep", "MaT-FL", "FedHCA2", "FedAvg"), slice(1, 2),
-        ),
-        (("nvflare_jobs/surgfed/README.md", n("|---:| | # ± # | -# ± # | -# ± # | -# ± # | -# ± # | -# ± # |")),),
-    ),
+            ("Local Train", "SurgFed", "FedRep", "MaT-FL", "FedHCA2", "FedAvg"), slice(1, 2)),
+        (("nvflare_jobs/surgfed/README.md", n("|---:| | # ± # | -# ± # | -# ± # | -# ± # | -# ± # | -# ± # |")),)),
     "F1 of FedSurg": Fact(
         lambda: numbers_of_rows(
             "docs/results/fedsurg.md", "FedSurg results",
-            ("FedAvg", "Each centre alone", "FedAvg, then each centre"), slice(1, 3),
-        ),
-        ((
-            "nvflare_jobs/fedsurg/README.md",
-            " ".join(
-                n(f"{row} | # ± # | # ± # |") for row in ("unseen", "| Each centre alone", "| FedAvg, then each centre")
-            ),
-        ),),
-    ),
+            ("FedAvg", "Each centre alone", "FedAvg, then each centre"), slice(1, 3)),
+        (("nvflare_jobs/fedsurg/README.md", " ".join(
+            n(f"{row} | # ± # | # ± # |")
+            for row in ("unseen", "| Each centre alone", "| FedAvg, then each centre"))),)),
     "steps of SurgFed's stages": Fact(
         lambda: (record("surgfed")["before"][0]["steps"], 13_500),
-        ((SURGFED, n("20,048 frames, # of # steps, stopped early")),),
-    ),
+        ((SURGFED, n("20,048 frames, # of # steps, stopped early")),)),
     "methods and jobs": Fact(
         lambda: (len(method_names()), len(described_jobs(jobs_folder()))),
-        (("CHANGELOG.md", n("**Methods**: #, in # jobs")),),
-    ),
+        (("CHANGELOG.md", n("**Methods**: #, in # jobs")),)),
 }  # fmt: skip
 
 
@@ -328,6 +285,10 @@ def test_the_header_of_shipped_weights_their_record_and_their_card_say_the_same(
         if "pretrain" in stage["command"]:
             assert re.findall(r"--size (\S+)", stage["command"]) == stage["sizes"]
     assert facts["sha256"] in card and header["height"] + " x " + header["width"] in card
+    marked = set(re.findall(r"^\| ([^|*]+) \\\* \|", card, re.MULTILINE))
+    chose = {name for name in record(bundle).get("choice", {}).get("by", "").split(", ") if name.startswith("EndoVis")}
+    assert marked == chose == chosen_by(record(bundle))
+    assert ("chose the weights among the candidates" in card) == bool(chose)
 
 
 def card_of_weights(bundle: str) -> str:
@@ -337,18 +298,6 @@ def card_of_weights(bundle: str) -> str:
 
 def steps_of(size: str) -> int:
     return int(size.rpartition(":")[2])
-
-
-@pytest.mark.parametrize("bundle", SHIPPING)
-def test_scores_of_frames_that_chose_the_weights_are_marked(bundle):
-    card = card_of_weights(bundle)
-    marked = set(re.findall(r"^\| ([^|*]+) \\\* \|", card, re.MULTILINE))
-    chose = {name for name in record(bundle).get("choice", {}).get("by", "").split(", ") if name.startswith("EndoVis")}
-    assert marked == chose == chosen_by(record(bundle))
-    assert ("chose the weights among the candidates" in card) == bool(chose)
-
-
-OLDER = re.compile(r"\b(older|before|then|earlier)\b")
 
 
 def test_a_document_names_the_weights_that_ship_or_says_that_they_are_older():
@@ -361,10 +310,8 @@ def test_a_document_names_the_weights_that_ship_or_says_that_they_are_older():
         for found in re.finditer(r"\bweights(?: of \w+| before)?,? ([0-9a-f]{8})\b", flat):
             assert found[1] in {row[0] for row in rows}, f"{document}: {found[0]}"
             around = flat[max(0, found.start() - 60) : found.end()]
-            assert found[1] in current or OLDER.search(around), f"{document}: say that they are older: {found[0]}"
-
-
-OTHER_REPOSITORY = ("6e543bc",)  # the released code of PFedSIS
+            older = re.search(r"\b(older|before|then|earlier)\b", around)
+            assert found[1] in current or older, f"{document}: say that they are older: {found[0]}"
 
 
 def test_every_commit_that_a_document_names_exists():
@@ -378,7 +325,6 @@ def test_every_commit_that_a_document_names_exists():
         flat = " ".join(text_of(document).split())
         for listed in re.findall(r"\b[Cc]ommits? ((?:[0-9a-f]{7,40}(?:-dirty)?(?:, | and | to )?)+)", flat):
             named |= dict.fromkeys(re.findall(r"[0-9a-f]{7,40}", listed), document)
-    for name in OTHER_REPOSITORY:
-        del named[name]
+    del named["6e543bc"]  # of the released code of PFedSIS
     missing = {name: where for name, where in named.items() if git("cat-file", "-e", f"{name}^{{commit}}").returncode}
     assert len(named) > 30 and missing == {}

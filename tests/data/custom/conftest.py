@@ -21,6 +21,8 @@ COLOURS = ((0, 0, 0), (255, 128, 0), (0, 64, 255))
 IDS = {40: "irrigator", 200: "bulldog clamp"}
 CLASSES = ("background", "bulldog clamp", "irrigator")
 """In alphabetical order: 40 is 2, and 200 is 1."""
+Draw = Callable[[int], np.ndarray]
+"""Draw a frame by its number."""
 
 
 def init(folder: Path, *options: str) -> int:
@@ -59,10 +61,8 @@ def image(index: int) -> np.ndarray:
     return drawn
 
 
-def write_video(
-    path: Path, frames: int = FRAMES, *, drawn: Callable[[int], np.ndarray] = image, rate: int = 25
-) -> None:
-    """Write a video; `drawn` returns a frame by its number."""
+def write_video(path: Path, frames: int = FRAMES, *, drawn: Draw = image, rate: int = 25) -> None:
+    """Write a video."""
     path.parent.mkdir(parents=True, exist_ok=True)
     video = H264Video(path, rate=Fraction(rate))
     for index in range(frames):
@@ -71,15 +71,9 @@ def write_video(
 
 
 def lay(
-    root: Path,
-    images: str,
-    masks: str,
-    *,
-    drawn: Callable[[int], np.ndarray] = values,
-    pictured: Callable[[int], np.ndarray] = image,
-    videos: Iterable[str] = "abc",
-    frames: int = FRAMES,
-) -> None:
+    root: Path, images: str, masks: str, *, drawn: Draw = values, pictured: Draw = image,
+    videos: Iterable[str] = "abc", frames: int = FRAMES,
+) -> None:  # fmt: skip
     """Write frames and masks by templates: `{v}` is a video, `{n}` the number of a frame, `{h}` a hash."""
     for video in videos:
         for template, array in ((images, pictured), (masks, drawn)):

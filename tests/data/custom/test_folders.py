@@ -35,22 +35,13 @@ def written(root: Path) -> dict:
     return yaml.safe_load((root / "site.yaml").read_text())
 
 
-# ---- the folder's own split
-
-
-@pytest.mark.parametrize(
-    ("train", "validation", "test"),
-    [("train", "val", "test"), ("Training", "Validation", "Testing"), ("train_set", "valid", "test-set")],
-)
-@pytest.mark.parametrize(
-    ("images", "masks"),
-    [
-        ("{v}/frames/f_{n}.png", "{v}/masks/f_{n}.png"),
-        ("images/{v}/f_{n}.png", "masks/{v}/f_{n}.png"),
-        ("all/{v}/f_{n}.jpg", "all/{v}/f_{n}_mask.png"),
-        ("{v}_{n:03d}.jpg", "{v}_{n:03d}_mask.png"),
-    ],
-)
+@pytest.mark.parametrize(("train", "validation", "test"), [
+    ("train", "val", "test"), ("Training", "Validation", "Testing"), ("train_set", "valid", "test-set"),
+])  # fmt: skip
+@pytest.mark.parametrize(("images", "masks"), [
+    ("{v}/frames/f_{n}.png", "{v}/masks/f_{n}.png"), ("images/{v}/f_{n}.png", "masks/{v}/f_{n}.png"),
+    ("all/{v}/f_{n}.jpg", "all/{v}/f_{n}_mask.png"), ("{v}_{n:03d}.jpg", "{v}_{n:03d}_mask.png"),
+])  # fmt: skip
 def test_folders_called_after_splits_are_the_split(images, masks, train, validation, test, tmp_path, capsys):
     videos = [f"{train}/a", f"{train}/b", f"{train}/c", f"{validation}/d", f"{test}/e"]
     lay(tmp_path, images, masks, videos=videos)
@@ -78,17 +69,11 @@ def test_a_video_in_no_split_s_folder_is_left_out_only_with_consent(tmp_path, ca
     assert [part.video for part in load_site(tmp_path).split["train"]] == ["train/a", "train/b"]
 
 
-# ---- hashes in names
-
-
-@pytest.mark.parametrize(
-    ("images", "masks", "videos"),
-    [
-        ("{v}/frame_{n:04d}_jpg.rf.{h}.jpg", "{v}/frame_{n:04d}_jpg.rf.{h}_mask.png", ["train", "valid", "test"]),
-        ("images/{v}_mp4-{n}_jpg.rf.{h}.jpg", "masks/{v}_mp4-{n}_jpg.rf.{h}.png", ["op_1", "op_2", "op_3"]),
-        ("images/{v}/{h:.8}-frame_{n}.jpg", "masks/{v}/{h:.8}-frame_{n}.png", ["op_1", "op_2", "op_3"]),
-    ],
-)
+@pytest.mark.parametrize(("images", "masks", "videos"), [
+    ("{v}/frame_{n:04d}_jpg.rf.{h}.jpg", "{v}/frame_{n:04d}_jpg.rf.{h}_mask.png", ["train", "valid", "test"]),
+    ("images/{v}_mp4-{n}_jpg.rf.{h}.jpg", "masks/{v}_mp4-{n}_jpg.rf.{h}.png", ["op_1", "op_2", "op_3"]),
+    ("images/{v}/{h:.8}-frame_{n}.jpg", "masks/{v}/{h:.8}-frame_{n}.png", ["op_1", "op_2", "op_3"]),
+])  # fmt: skip
 def test_frames_whose_names_have_hashes_stay_together_and_in_order(images, masks, videos, tmp_path, capsys):
     lay(tmp_path, images, masks, videos=videos, frames=6)
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
@@ -105,20 +90,14 @@ def test_no_frame_becomes_a_video_of_its_own(ending, tmp_path, capsys):
     assert load_site(tmp_path).source.reader.videos(tmp_path) == [tmp_path.name]
 
 
-# ---- one mask per class
-
-
-@pytest.mark.parametrize(
-    ("images", "masks", "template"),
-    [
-        ("images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_class_{c}.png", "masks/{video}/*_class_{class}.png"),
-        ("images/{v}/f_{n}.jpg", "masks/{v}/{c}_f_{n}.png", "masks/{video}/{class}_*.png"),
-        ("images/{v}/f_{n}.jpg", "masks/{c}/{v}/f_{n}.png", "masks/{class}/{video}/*.png"),
-        ("{v}/images/f_{n}.jpg", "{v}/masks/{c}/f_{n}.png", "{video}/masks/{class}/*.png"),
-        ("{v}/images/f_{n}.jpg", "{v}/masks/f_{n}/{c}.png", "{video}/masks/*/{class}.png"),
-        ("{v}/f_{n}.jpg", "{v}/f_{n}_{c}.png", "{video}/*_{class}.png"),
-    ],
-)
+@pytest.mark.parametrize(("images", "masks", "template"), [
+    ("images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_class_{c}.png", "masks/{video}/*_class_{class}.png"),
+    ("images/{v}/f_{n}.jpg", "masks/{v}/{c}_f_{n}.png", "masks/{video}/{class}_*.png"),
+    ("images/{v}/f_{n}.jpg", "masks/{c}/{v}/f_{n}.png", "masks/{class}/{video}/*.png"),
+    ("{v}/images/f_{n}.jpg", "{v}/masks/{c}/f_{n}.png", "{video}/masks/{class}/*.png"),
+    ("{v}/images/f_{n}.jpg", "{v}/masks/f_{n}/{c}.png", "{video}/masks/*/{class}.png"),
+    ("{v}/f_{n}.jpg", "{v}/f_{n}_{c}.png", "{video}/*_{class}.png"),
+])  # fmt: skip
 def test_binary_masks_of_each_class_make_one_label(images, masks, template, tmp_path, capsys):
     lay_classes(tmp_path, images, masks)
     assert init(tmp_path, "--id", "bulldog=bulldog clamp") == 0, capsys.readouterr()
@@ -151,17 +130,15 @@ def test_a_frame_may_lack_a_class_and_a_class_may_not_lack_a_name(tmp_path, caps
     assert "is a mask of class 'thread', which 'ids' of site.yaml does not name" in capsys.readouterr().out
 
 
-def test_masks_of_classes_are_of_images_and_not_of_video_files(tmp_path, capsys):
-    write_video(tmp_path / "op.mp4", 2)
-    write(tmp_path / "masks/op/f_0_shaft.png", values(0))
-    assert init(tmp_path, "--images", "{video}.mp4", "--masks", "masks/{video}/*_{class}.png") == 2
+def test_masks_of_classes_share_no_pixels_and_are_of_no_video_files(tmp_path, capsys):
+    film = tmp_path / "film"
+    write_video(film / "op.mp4", 2)
+    write(film / "masks/op/f_0_shaft.png", values(0))
+    assert init(film, "--images", "{video}.mp4", "--masks", "masks/{video}/*_{class}.png") == 2
     assert "extract the labelled frames as images" in capsys.readouterr().err
-
-
-def test_masks_of_two_classes_may_not_share_pixels(tmp_path, capsys):
-    lay_classes(tmp_path, "images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_{c}.png")
-    write(tmp_path / "masks/op_1/f_1_bulldog.png", np.full((H, W), 255, np.uint8))
-    assert init(tmp_path) == 2
+    lay_classes(tmp_path / "shared", "images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_{c}.png")
+    write(tmp_path / "shared/masks/op_1/f_1_bulldog.png", np.full((H, W), 255, np.uint8))
+    assert init(tmp_path / "shared") == 2
     assert "shares 48 pixels with the masks of other classes of the same frame" in capsys.readouterr().err
 
 
@@ -173,9 +150,6 @@ def test_smoothed_masks_of_classes_need_a_threshold(tmp_path, capsys):
     assert (label != canonical(0)).mean() < 0.02 and set(np.unique(label)) == {0, 1, 2}
 
 
-# ---- numbers of a video's masks
-
-
 def lay_film(root: Path, numbers: Iterable[int], frames: int = 100) -> None:
     for video in ("op_1", "op_2", "op_3"):
         write_video(root / f"{video}.mp4", frames, drawn=photograph)
@@ -183,18 +157,14 @@ def lay_film(root: Path, numbers: Iterable[int], frames: int = 100) -> None:
             write(root / f"masks/{video}/f_{number:06d}.png", values(number % 8))
 
 
-@pytest.mark.parametrize(
-    ("numbers", "places", "note", "options"),
-    [
-        ((1, 6, 11, 16), (0, 5, 10, 15), "count a video's frames from 1; if from 0: --first-frame 0", ()),
-        ((1, 2, 3, 4), (12, 37, 62, 87), "filter fps=1 takes, from 1", ()),  # as FFmpeg's filter takes them
-        ((0, 1, 2, 3), (0, 25, 50, 75), "each 25th frame, from 0", ()),
-        ((25, 50, 75), (25, 50, 75), "count a video's frames from 0; if from 1: --first-frame 1", ()),
-        ((0, 7, 9), (0, 7, 9), "", ()),
-        ((7, 100), (6, 99), "", ()),
-        ((1, 2, 3, 4), (0, 1, 2, 3), "", ("--mask-numbers", "frames", "--first-frame", "1")),
-    ],
-)
+@pytest.mark.parametrize(("numbers", "places", "note", "options"), [
+    ((1, 6, 11, 16), (0, 5, 10, 15), "count a video's frames from 1; if from 0: --first-frame 0", ()),
+    ((1, 2, 3, 4), (12, 37, 62, 87), "filter fps=1 takes, from 1", ()),  # as FFmpeg's filter takes them
+    ((0, 1, 2, 3), (0, 25, 50, 75), "each 25th frame, from 0", ()),
+    ((25, 50, 75), (25, 50, 75), "count a video's frames from 0; if from 1: --first-frame 1", ()),
+    ((0, 7, 9), (0, 7, 9), "", ()), ((7, 100), (6, 99), "", ()),
+    ((1, 2, 3, 4), (0, 1, 2, 3), "", ("--mask-numbers", "frames", "--first-frame", "1")),
+])  # fmt: skip
 def test_the_numbering_of_masks_is_printed_unless_it_is_certain(numbers, places, note, options, tmp_path, capsys):
     lay_film(tmp_path, numbers)
     assert init(tmp_path, *NAMED, *options) == 0, capsys.readouterr()
@@ -209,9 +179,6 @@ def test_masks_beyond_the_end_of_a_video_are_all_named(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "left out: 6 masks (the video has no frame of its number)" in out
     assert "there are masks of others: f_000009.png, f_000010.png" in out
-
-
-# ---- smoothed edges
 
 
 @pytest.mark.parametrize("coloured", [False, True])
@@ -234,9 +201,6 @@ def test_smoothed_edges_are_named_and_a_threshold_reads_them(coloured, tmp_path,
         assert (read_sample(sample).targets["label"] != expected).mean() < 0.002  # corners are rounded
 
 
-# ---- what does not belong
-
-
 def test_hidden_files_and_files_of_systems_are_no_data(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     write(tmp_path / "op_1/gt/.hidden.png", values(0))
@@ -251,17 +215,13 @@ def test_hidden_files_and_files_of_systems_are_no_data(tmp_path, capsys):
     assert load_site(tmp_path).source.reader.videos(tmp_path) == ["op_1", "op_2", "op_3"]
 
 
-@pytest.mark.parametrize(
-    ("extra", "left_out"),
-    [
-        ("logo/1.png", "1 image in logo/ (not where 'images' and 'masks' say)"),
-        ("op_1/right/1.png", "1 image in op_1/right/"),
-        ("scan/a.dcm", "1 unread file in scan/ (a format that is not read)"),
-        ("op_4/img/1.png", "1 video (without masks): op_4"),
-        ("a/b/c/d/e/f/g/1.png", "1 image in a/"),
-        ("a.mp4", "1 video file (not where 'images' and 'masks' say): a.mp4"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "left_out"), [
+    ("logo/1.png", "1 image in logo/ (not where 'images' and 'masks' say)"),
+    ("op_1/right/1.png", "1 image in op_1/right/"),
+    ("scan/a.dcm", "1 unread file in scan/ (a format that is not read)"),
+    ("op_4/img/1.png", "1 video (without masks): op_4"), ("a/b/c/d/e/f/g/1.png", "1 image in a/"),
+    ("a.mp4", "1 video file (not where 'images' and 'masks' say): a.mp4"),
+])  # fmt: skip
 def test_a_folder_that_is_left_out_needs_consent(extra, left_out, tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     if extra.endswith("png"):

@@ -52,18 +52,14 @@ def refusal(path: Path) -> str:
     return problem
 
 
-@pytest.mark.parametrize(
-    ("kind", "laid", "images", "masks"),
-    [
-        ("frames", None, None, None),
-        ("nifti", None, None, None),
-        ("frames", ("{v}/{n}.png", "masks/{v}/{n}.png"), "{video}", "masks/{video}"),
-        ("frames", ("{v}/{v}-raw/{n}.png", "{v}/{v}-label/{n}.png"), "{video}/{video}-raw", "{video}/{video}-label"),
-        # colours as `surgfl segment` writes them, with a volume of labels or with masks of the frames' numbers
-        ("nifti", ("frames/{v}.nii", "labels/{v}.nii.gz"), "frames/{video}.nii", "labels/{video}.nii.gz"),
-        ("frames", ("frames/{v}.nii", "masks/{v}/f{n:03d}.png"), "frames/{video}.nii", "masks/{video}/f*.png"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "laid", "images", "masks"), [
+    ("frames", None, None, None), ("nifti", None, None, None),
+    ("frames", ("{v}/{n}.png", "masks/{v}/{n}.png"), "{video}", "masks/{video}"),
+    ("frames", ("{v}/{v}-raw/{n}.png", "{v}/{v}-label/{n}.png"), "{video}/{video}-raw", "{video}/{video}-label"),
+    # colours as `surgfl segment` writes them, with a volume of labels or with masks of the frames' numbers
+    ("nifti", ("frames/{v}.nii", "labels/{v}.nii.gz"), "frames/{video}.nii", "labels/{video}.nii.gz"),
+    ("frames", ("frames/{v}.nii", "masks/{v}/f{n:03d}.png"), "frames/{video}.nii", "masks/{video}/f*.png"),
+])  # fmt: skip
 def test_a_site_of_ones_own_is_read_where_its_templates_say(kind, laid, images, masks, own_site, tmp_path):
     site = load_site(own_site(kind, laid, images=images, masks=masks))
     assert (site.dataset, site.classes) == (kind, CLASSES)
@@ -248,13 +244,10 @@ def test_a_jpeg_that_calls_itself_png_is_seen(own_site, tmp_path):
     assert "is JPEG" in refusal(path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "times", "sentence"),
-    [
-        ("frames", FRAMES, "masks/a/f000.png: contains 200 (40 pixels), which 'ids' of site.yaml"),
-        ("nifti", 1, "a.nii.gz: contains 200 (160 pixels) (in 4 of 4 frames), which 'ids'"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "times", "sentence"), [
+    ("frames", FRAMES, "masks/a/f000.png: contains 200 (40 pixels), which 'ids' of site.yaml"),
+    ("nifti", 1, "a.nii.gz: contains 200 (160 pixels) (in 4 of 4 frames), which 'ids'"),
+])  # fmt: skip
 def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kind, times, sentence, own_site, capsys):
     assert check(own_site(kind, ids={40: "irrigator"}, split={"train": ["a"]}), SampleSpec(), full=True)
     output = capsys.readouterr().out
@@ -262,15 +255,12 @@ def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kin
     assert "such as '200: ignore', or correct the mask" in output
 
 
-def test_many_unknown_values_hint_at_smoothing(own_site, tmp_path):
+def test_many_unknown_values_hint_at_smoothing_and_colours_are_named_as_the_table_has_them(own_site, tmp_path):
     path = own_site()
     for index in range(FRAMES):
         write(tmp_path / f"masks/a/f{index:03d}.png", cv2.GaussianBlur(values(index), (5, 5), 2))
     (first, *_) = map(str, check_site(load_site(path)))
     assert re.search(r" and \d+ more, which 'ids' .*; export the masks again without smoothing", first)
-
-
-def test_unknown_colours_are_named_as_the_table_would_have_them(own_site, tmp_path):
     path = own_site(ids={"#ff8000": "irrigator"}, split={"train": ["a"]})
     for index in range(FRAMES):
         write(tmp_path / f"masks/a/f{index:03d}.png", colours(index))

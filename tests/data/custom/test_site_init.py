@@ -6,6 +6,7 @@ from functools import partial
 from unittest.mock import Mock
 
 import cv2
+import nibabel as nib
 import numpy as np
 import pytest
 import yaml
@@ -130,7 +131,7 @@ def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
     assert "contains images without a mask in" in capsys.readouterr().out
 
 
-def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
+def test_frames_without_a_label_are_never_guessed_about_and_one_volume_is_cut_by_the_others(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", drawn=lambda index: values(index) * (index != 2))
     assert init(tmp_path, *NAMED) == 2
     assert "add --partly-labelled or --no-partly-labelled" in capsys.readouterr().err
@@ -138,12 +139,10 @@ def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
     assert len(samples(load_site(tmp_path), "train")) == 8
     assert init(tmp_path, *NAMED, "--partly-labelled", "--force") == 0
     assert len(samples(load_site(tmp_path), "train")) == 6
-
-
-def test_one_volume_of_which_few_frames_are_labelled_is_cut_by_those(tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", videos=["op"], drawn=lambda index: values(index) * (index != 2))
-    assert init(tmp_path, *NAMED, "--partly-labelled") == 0, capsys.readouterr()
-    assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [1, 1, 1]
+    one = tmp_path / "one"
+    lay(one, "{v}/img/{n}.png", "{v}.nii.gz", videos=["op"], drawn=lambda index: values(index) * (index != 2))
+    assert init(one, *NAMED, "--partly-labelled") == 0, capsys.readouterr()
+    assert [len(samples(load_site(one), split)) for split in ("train", "validation", "test")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("linked", [True, False])
@@ -184,8 +183,6 @@ def test_videos_of_one_name_are_shared_by_two_sites_where_their_images_are_the_s
 
 
 def test_a_volume_with_other_axes_is_pointed_out(tmp_path, capsys):
-    import nibabel as nib
-
     lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz")
     array = np.stack([values(index) for index in range(FRAMES)]).transpose(2, 1, 0)
     nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "op_2.nii.gz")
@@ -210,9 +207,6 @@ def test_a_public_layout_is_recognised(dataset, make_site, tmp_path, capsys):
         assert str(site.split["test"][0]) == "test/video3"
 
 
-# ---- bad input
-
-
 def test_nothing_is_overwritten_unless_asked(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     (tmp_path / "site.yaml").write_text("mine")
@@ -225,13 +219,10 @@ def test_nothing_is_overwritten_unless_asked(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["op_1", "op_10", "op_11", "op_2", "site.yaml"]
 
 
-@pytest.mark.parametrize(
-    ("end", "code", "message"),
-    [
-        (EOFError, 2, "the answers ended before all was asked"),
-        (KeyboardInterrupt, 130, "interrupted; nothing was written"),
-    ],
-)
+@pytest.mark.parametrize(("end", "code", "message"), [
+    (EOFError, 2, "the answers ended before all was asked"),
+    (KeyboardInterrupt, 130, "interrupted; nothing was written"),
+])  # fmt: skip
 def test_answers_that_end_leave_nothing_behind(end, code, message, tmp_path, answer, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     answer("irrigator", end=end)
@@ -239,25 +230,21 @@ def test_answers_that_end_leave_nothing_behind(end, code, message, tmp_path, ans
     assert not (tmp_path / "site.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--id", "40"), "--id is '40'; write a value and its name"),
-        (("--id", "40=a", "--id", "40=b"), "--id gives 40 twice"),
-        (("--id", "red=a"), "'ids' has the value 'red'"),
-        (("--id", "40=a,b"), "'ids' calls '40' 'a,b'"),
-        (("--id", "40=ignore", "--id", "200=background"), "names no class besides background"),
-        ((*NAMED, "--train", "op_1,op_9"), "there is no video 'op_9'; there are op_1, op_2"),
-        ((*NAMED, "--train", "op_1", "--test", "op_1"), "op_1 and op_1 share frames"),
-        ((*NAMED, "--publish", "weights"), "--publish names 'weights'; there are style"),
-        ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
-        ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "contains no images or video files at '{v}/img'"),
-        ((*NAMED, "--dataset", "endovis2018"), "contains no videos of endovis2018"),
-        ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes named like their video; it contains 4 folders of images"),
-        ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; it is a whole number, at least 1"),
-        ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "sentence"), [
+    (("--id", "40"), "--id is '40'; write a value and its name"),
+    (("--id", "40=a", "--id", "40=b"), "--id gives 40 twice"), (("--id", "red=a"), "'ids' has the value 'red'"),
+    (("--id", "40=a,b"), "'ids' calls '40' 'a,b'"),
+    (("--id", "40=ignore", "--id", "200=background"), "names no class besides background"),
+    ((*NAMED, "--train", "op_1,op_9"), "there is no video 'op_9'; there are op_1, op_2"),
+    ((*NAMED, "--train", "op_1", "--test", "op_1"), "op_1 and op_1 share frames"),
+    ((*NAMED, "--publish", "weights"), "--publish names 'weights'; there are style"),
+    ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
+    ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "contains no images or video files at '{v}/img'"),
+    ((*NAMED, "--dataset", "endovis2018"), "contains no videos of endovis2018"),
+    ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes named like their video; it contains 4 folders of images"),
+    ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; it is a whole number, at least 1"),
+    ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
+])  # fmt: skip
 def test_wrong_options_are_refused_in_one_sentence(options, sentence, tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     assert init(tmp_path, *options) == 2
@@ -311,20 +298,16 @@ def test_smoothed_masks_are_refused_by_their_number_of_values(tmp_path, capsys):
     assert "too many to name; export the masks without smoothing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("videos", "frames", "split"),
-    [
-        ("a", 10, {"train": [{"a": [0, 6]}], "validation": [{"a": [6, 8]}], "test": [{"a": [8, 10]}]}),
-        ("a", 3, {"train": [{"a": [0, 1]}], "validation": [{"a": [1, 2]}], "test": [{"a": [2, 3]}]}),
-        ("a", 2, {"train": ["a"]}),
-        ("ab", 9, {"train": ["a"], "validation": ["b"]}),
-        ("abc", 9, {"train": ["a"], "validation": ["b"], "test": ["c"]}),
-        ("abcdefghij", 9, {"train": list("abcdef"), "validation": ["g", "h"], "test": ["i", "j"]}),
-        (["test", "train"], 9, {"train": [{"train": [0, 7]}], "validation": [{"train": [7, 9]}], "test": ["test"]}),
-        (["a", "b", "test_c"], 9, {"train": ["a"], "validation": ["b"], "test": ["test_c"]}),
-        (["trainer", "tested", "vale"], 9, {"train": ["trainer"], "validation": ["tested"], "test": ["vale"]}),
-    ],
-)
+@pytest.mark.parametrize(("videos", "frames", "split"), [
+    ("a", 10, {"train": [{"a": [0, 6]}], "validation": [{"a": [6, 8]}], "test": [{"a": [8, 10]}]}),
+    ("a", 3, {"train": [{"a": [0, 1]}], "validation": [{"a": [1, 2]}], "test": [{"a": [2, 3]}]}),
+    ("a", 2, {"train": ["a"]}), ("ab", 9, {"train": ["a"], "validation": ["b"]}),
+    ("abc", 9, {"train": ["a"], "validation": ["b"], "test": ["c"]}),
+    ("abcdefghij", 9, {"train": list("abcdef"), "validation": ["g", "h"], "test": ["i", "j"]}),
+    (["test", "train"], 9, {"train": [{"train": [0, 7]}], "validation": [{"train": [7, 9]}], "test": ["test"]}),
+    (["a", "b", "test_c"], 9, {"train": ["a"], "validation": ["b"], "test": ["test_c"]}),
+    (["trainer", "tested", "vale"], 9, {"train": ["trainer"], "validation": ["tested"], "test": ["vale"]}),
+])  # fmt: skip
 def test_a_split_is_proposed_by_the_names_and_the_number_of_videos(videos, frames, split):
     assert propose_split(list(videos), lambda video: frames) == split
 

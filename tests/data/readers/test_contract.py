@@ -58,7 +58,7 @@ def mislabel(path: Path) -> None:
 
 
 @every_reader
-def test_frames_are_listed_in_time_order_and_read_pixel_by_pixel(dataset, make_site):
+def test_frames_are_read_in_time_order_and_without_targets_every_image_is_a_sample(dataset, make_site):
     site, spec, reader = load_site(make_site(dataset)), own_spec(dataset), find_reader(dataset)
     assert check_site(site, spec) == []
     for split in ("train", "validation", "test"):
@@ -75,6 +75,20 @@ def test_frames_are_listed_in_time_order_and_read_pixel_by_pixel(dataset, make_s
             assert not reader.CLASS_MAP or np.unique(target)[-1] == len(site.classes) - 1
             assert_frame(item.images[0], index, sample.images[0])
             assert (sample.site, item.name) == ("hospital-a", f"{sample.video.replace('/', '_')}-{sample.index}")
+    listed = samples(site, "train", spec)
+    for file in {file for sample in listed for files in sample.targets.values() for file in files}:
+        file.unlink()
+    for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
+        shutil.rmtree(folder)
+
+    unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
+
+    per_label = 2 if dataset == "sar_rarp50" else 1  # its images are at 10 Hz
+    assert [sample.images for sample in unlabelled][::per_label] == [sample.images for sample in listed]
+    assert len(unlabelled) == 4 * per_label
+    item = read_sample(unlabelled[0])
+    assert_frame(item.images[0], 0, unlabelled[0].images[0])
+    assert item.targets == {}
 
 
 @every_reader
@@ -104,36 +118,13 @@ def test_videos_are_in_natural_order_and_stray_files_are_no_frames(dataset, tmp_
 
 
 @every_reader
-def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dataset, make_site):
-    site = load_site(make_site(dataset))
-    listed = samples(site, "train", own_spec(dataset))
-    for file in {file for sample in listed for files in sample.targets.values() for file in files}:
-        file.unlink()
-    for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
-        shutil.rmtree(folder)
-
-    unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
-
-    per_label = 2 if dataset == "sar_rarp50" else 1  # its images are at 10 Hz
-    assert [sample.images for sample in unlabelled][::per_label] == [sample.images for sample in listed]
-    assert len(unlabelled) == 4 * per_label
-    item = read_sample(unlabelled[0])
-    assert_frame(item.images[0], 0, unlabelled[0].images[0])
-    assert item.targets == {}
-
-
-@every_reader
-@pytest.mark.parametrize(
-    ("spoil", "of_mask", "what"),
-    [
-        (Path.unlink, False, "file is missing"),
-        (Path.unlink, True, "file is missing"),
-        (damage, False, "cannot be read as .npy|is not a readable image"),
-        (damage, True, "cannot be read as .npy|is not a readable image"),
-        (shrink, True, "(mask|depth) is 4x4 but its image .* is 80x64"),
-        (mislabel, True, r"unknown ids \[99\]|has the unknown colour \(99, 99, 99\)|contains uint8"),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "of_mask", "what"), [
+    (Path.unlink, False, "file is missing"), (Path.unlink, True, "file is missing"),
+    (damage, False, "cannot be read as .npy|is not a readable image"),
+    (damage, True, "cannot be read as .npy|is not a readable image"),
+    (shrink, True, "(mask|depth) is 4x4 but its image .* is 80x64"),
+    (mislabel, True, r"unknown ids \[99\]|has the unknown colour \(99, 99, 99\)|contains uint8"),
+])  # fmt: skip
 def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mask, what, make_site):
     site, spec = load_site(make_site(dataset)), own_spec(dataset)
     frame = samples(site, "train", spec)[1]
@@ -149,25 +140,20 @@ def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mas
     assert str(error.value) == str(problem) or (dataset, spoil) == ("endovis2017", shrink)  # of two masks per frame
 
 
-@pytest.mark.parametrize(
-    ("dataset", "classes"),
-    [
-        ("grasp", [0, 1, 1, 1, 1, 1, 1, 1]),  # all seven instruments are foreground
-        ("sar_rarp50", [0, 3, 2, 1, 0, 0, 0, 0, 0, 0]),  # everything but the tool is background
-        (
-            "sisvse",  # heads are claspers, bodies are shafts
-            [
-                0, 3, 1,  # background, HarmonicAce
-                3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
-                3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
-                3, 2, 1, 3, 2, 1,  # clip appliers
-                0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
-                0, 0, 0, 0, 0,  # organs
-                0, 0, 0,  # gauze, other instruments, other tissues
-            ],
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dataset", "classes"), [
+    ("grasp", [0, 1, 1, 1, 1, 1, 1, 1]),  # all seven instruments are foreground
+    ("sar_rarp50", [0, 3, 2, 1, 0, 0, 0, 0, 0, 0]),  # everything but the tool is background
+    ("sisvse",  # heads are claspers, bodies are shafts
+     [
+         0, 3, 1,  # background, HarmonicAce
+         3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
+         3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
+         3, 2, 1, 3, 2, 1,  # clip appliers
+         0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
+         0, 0, 0, 0, 0,  # organs
+         0, 0, 0,  # gauze, other instruments, other tissues
+     ]),
+])  # fmt: skip
 def test_every_value_of_a_mask_has_its_class(dataset, classes, tmp_path):
     write(tmp_path / "000000000.png", np.arange(len(classes), dtype=np.uint8)[None])
     assert find_reader(dataset).read_target("label", (tmp_path / "000000000.png",)).tolist() == [classes]

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,17 +17,10 @@ from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.targets import FORMS
-from tests.data.conftest import WRITERS, assert_frame, run_command, write_yaml
-from tests.data.label_layouts import LABEL_WRITERS, lines, write_cholec80, write_video
+from tests.data.conftest import WRITERS, assert_frame, run_command
+from tests.data.label_layouts import LABEL_WRITERS, lines, site_of, write_cholec80, write_video
 
 VIDEO = SampleSpec(("grade",), frames=2, targets_of="video")
-
-
-def site_of(tmp_path: Path, dataset: str, frames: int = 4, videos: int = 3, **changes: object):
-    names = LABEL_WRITERS[dataset](tmp_path / "data", videos, frames)
-    split = {"train": names[:-2], "validation": [names[-2]], "test": [names[-1]]}
-    config = {"name": "hospital-a", "dataset": dataset, "root": "data", "split": split, **changes}
-    return load_site(write_yaml(tmp_path / "site.yaml", config))
 
 
 def test_every_reader_has_a_copy_of_its_layout_and_every_target_a_form():
@@ -38,21 +30,13 @@ def test_every_reader_has_a_copy_of_its_layout_and_every_target_a_form():
         assert set(find_reader(dataset).LABELS.values()) <= set(LABELS)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "target", "expected"),
-    [
-        ("cholect45", "triplets", lambda i: np.eye(100)[90 + i]),
-        ("cholect50", "triplets", lambda i: np.eye(100)[90 + i]),
-        ("cholect45", "anatomy", lambda i: np.eye(15)[2]),
-        ("cholect50", "verbs", lambda i: np.eye(10)[i]),
-        ("cholect45", "phase", lambda i: i),
-        ("cholect50", "phase", lambda i: i),
-        ("cholec80", "phase", lambda i: i),
-        ("cholec80", "tools", lambda i: np.eye(7)[i]),
-        ("appendix300", "grade", lambda i: 0),
-        ("gynsurg", "action", lambda i: 0),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "target", "expected"), [
+    ("cholect45", "triplets", lambda i: np.eye(100)[90 + i]), ("cholect50", "triplets", lambda i: np.eye(100)[90 + i]),
+    ("cholect45", "anatomy", lambda i: np.eye(15)[2]), ("cholect50", "verbs", lambda i: np.eye(10)[i]),
+    ("cholect45", "phase", lambda i: i), ("cholect50", "phase", lambda i: i), ("cholec80", "phase", lambda i: i),
+    ("cholec80", "tools", lambda i: np.eye(7)[i]), ("appendix300", "grade", lambda i: 0),
+    ("gynsurg", "action", lambda i: 0),
+])  # fmt: skip
 def test_every_frame_has_its_labels(dataset, target, expected, tmp_path):
     site, spec = site_of(tmp_path, dataset), SampleSpec((target,))
     assert check_site(site, spec) == []
@@ -67,16 +51,11 @@ def test_every_frame_has_its_labels(dataset, target, expected, tmp_path):
             assert_frame(item.images[0], index, sample.images[0])
 
 
-@pytest.mark.parametrize(
-    ("dataset", "task", "classes", "expected"),
-    [
-        ("cholect45", "triplets", None, "triplets"),
-        ("cholect45", "phases", None, "cholecystectomy_phases"),
-        ("cholec80", "", None, "cholecystectomy_phases"),
-        ("appendix300", "classification", None, "appendicitis_grades"),
-        ("gynsurg", "classification", "gynsurg_smoke", "gynsurg_smoke"),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "task", "classes", "expected"), [
+    ("cholect45", "triplets", None, "triplets"), ("cholect45", "phases", None, "cholecystectomy_phases"),
+    ("cholec80", "", None, "cholecystectomy_phases"), ("appendix300", "classification", None, "appendicitis_grades"),
+    ("gynsurg", "classification", "gynsurg_smoke", "gynsurg_smoke"),
+])  # fmt: skip
 def test_a_site_has_the_labels_of_its_task_or_those_it_names(dataset, task, classes, expected, tmp_path):
     assert site_of(tmp_path, dataset, task=task, classes=classes).classes == LABELS[expected]
 
@@ -115,16 +94,13 @@ def test_rows_after_a_videos_end_are_named_and_a_single_one_is_left_out(tmp_path
     assert str(problems[0]).endswith(sentence)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "file", "old", "new", "what"),
-    [
-        ("cholect45", "triplet/VID01.txt", ",0,0,0,0,0,0\n", "\n", "has 94 labels in line 1, not the 100 triplets"),
-        ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "has no whole numbers in line 1"),
-        ("cholect45", "triplet/VID01.txt", "\n3,", "\n0,", "has frame 0 twice"),
-        ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "has 101 triplets, not the 100"),
-        ("cholect50", "labels/VID01.json", "annotations", "labels", "is no label file of CholecT50"),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "file", "old", "new", "what"), [
+    ("cholect45", "triplet/VID01.txt", ",0,0,0,0,0,0\n", "\n", "has 94 labels in line 1, not the 100 triplets"),
+    ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "has no whole numbers in line 1"),
+    ("cholect45", "triplet/VID01.txt", "\n3,", "\n0,", "has frame 0 twice"),
+    ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "has 101 triplets, not the 100"),
+    ("cholect50", "labels/VID01.json", "annotations", "labels", "is no label file of CholecT50"),
+])  # fmt: skip
 def test_a_label_file_of_another_version_is_one_sentence(dataset, file, old, new, what, tmp_path):
     site = site_of(tmp_path, dataset)
     path = tmp_path / "data" / file
@@ -136,7 +112,7 @@ def test_a_label_file_of_another_version_is_one_sentence(dataset, file, old, new
         samples(site, "train", SampleSpec(("triplets",)))
 
 
-def test_a_wrong_value_is_named_with_its_frame(tmp_path):
+def test_a_wrong_value_is_named_with_its_frame_and_a_phase_may_be_its_number(tmp_path):
     site = site_of(tmp_path, "cholect45")
     table = tmp_path / "data/phase/VID01.txt"
     table.write_text(table.read_text().replace("3,0,1,0", "3,1,1,0"))
@@ -144,6 +120,10 @@ def test_a_wrong_value_is_named_with_its_frame(tmp_path):
     assert problem.what == r"names 2 classes at 000003 ([0, 1]) instead of one from 0 to 6"
     (tmp_path / "data/phase/VID01.txt").write_text("0,0,0,0,0,0,0,1\n")
     assert ["has no row of frame" in problem.what for problem in check_site(site, SampleSpec(("phase",)))] == [True] * 3
+    site = site_of(tmp_path, "cholect45")
+    lines(tmp_path / "data/phase/VID01.txt", [(3 * i, 6 - i) for i in range(4)])
+    read = [int(read_sample(sample).targets["phase"]) for sample in samples(site, "train", SampleSpec(("phase",)))]
+    assert read == [6, 5, 4, 3]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "null", "[1]", "1.7", "true"])
@@ -165,14 +145,7 @@ def test_a_quote_that_nothing_closes_is_a_damaged_table(tmp_path):
     assert any("is no table (field larger than field limit" in str(problem) for problem in problems)
 
 
-def test_a_phase_may_be_its_number(tmp_path):
-    site = site_of(tmp_path, "cholect45")
-    lines(tmp_path / "data/phase/VID01.txt", [(3 * i, 6 - i) for i in range(4)])
-    read = [int(read_sample(sample).targets["phase"]) for sample in samples(site, "train", SampleSpec(("phase",)))]
-    assert read == [6, 5, 4, 3]
-
-
-def test_cholec80_is_read_from_its_videos_at_a_frame_a_second(tmp_path):
+def test_published_videos_of_cholec80_and_appendix300_are_read_at_the_rates_of_their_labels(tmp_path):
     write_cholec80(tmp_path, 1, 2)
     shutil.rmtree(tmp_path / "frames/video01")
     write_video(tmp_path / "videos/video01.mp4", 50, 25)
@@ -180,6 +153,12 @@ def test_cholec80_is_read_from_its_videos_at_a_frame_a_second(tmp_path):
     listing = reader.frames(tmp_path, "video01")
     assert [(number, image.name) for number, image, _ in listing] == [(0, "000000"), (25, "000025")]
     np.testing.assert_allclose(reader.read_image(listing[1][1]), 65, atol=3)
+    write_video(tmp_path / "appendix/Full_Videos/Center1/Center1_001/Center1_001.mp4", 60, 30)
+    reader = find_reader("appendix300")
+    assert reader.videos(tmp_path / "appendix") == ["Center1_001"]
+    images = reader.images(tmp_path / "appendix", "Center1_001")
+    assert {n: path.name for n, path in images.items()} == {0: "000000", 1: "000015", 2: "000030", 3: "000045"}
+    np.testing.assert_allclose(reader.read_image(images[2]), 70, atol=3)
 
 
 def test_a_video_without_a_grade_is_named_and_set_aside_as_the_quarantine_allows(tmp_path):
@@ -195,15 +174,6 @@ def test_a_video_without_a_grade_is_named_and_set_aside_as_the_quarantine_allows
     assert ([sample.video for sample in bad], len(good)) == (["002"], 5)
 
 
-def test_appendix300_is_read_from_published_videos_at_two_frames_a_second(tmp_path):
-    write_video(tmp_path / "Full_Videos/Center1/Center1_001/Center1_001.mp4", 60, 30)
-    reader = find_reader("appendix300")
-    assert reader.videos(tmp_path) == ["Center1_001"]
-    images = reader.images(tmp_path, "Center1_001")
-    assert {n: path.name for n, path in images.items()} == {0: "000000", 1: "000015", 2: "000030", 3: "000045"}
-    np.testing.assert_allclose(reader.read_image(images[2]), 70, atol=3)
-
-
 def test_gynsurg_folds_part_patients(tmp_path):
     names = LABEL_WRITERS["gynsurg"](tmp_path, 4, 1)
     folds = fold_cases(tmp_path, "action")
@@ -217,7 +187,7 @@ def test_gynsurg_folds_part_patients(tmp_path):
         fold_cases(tmp_path, "action")
 
 
-def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):
+def test_gynsurg_labels_are_read_again_where_corrected_may_be_names_and_are_of_one_kind(tmp_path):
     site = site_of(tmp_path, "gynsurg")
     sample = samples(site, "train", SampleSpec(("action",)))[0]
     before = int(read_sample(sample).targets["action"])
@@ -228,11 +198,8 @@ def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):
         table.write_text("".join(",".join(row) + "\n" for row in [head, *rows]))
         os.utime(table, ns=(1, 1))
     assert int(read_sample(sample).targets["action"]) != before
-
-
-def test_gynsurg_labels_are_names_too_and_of_one_kind_of_clips(tmp_path):
-    site = site_of(tmp_path, "gynsurg")
-    for table in (tmp_path / "data/GynSurg_Action_3sec/GynSurg_action_dataset").glob("*.csv"):
+    site = site_of(tmp_path / "named", "gynsurg")
+    for table in (tmp_path / "named/data/GynSurg_Action_3sec/GynSurg_action_dataset").glob("*.csv"):
         table.write_text(table.read_text().replace("clip_1.mp4,0", "clip_1.mp4,Suction-Irrigation"))
     (sample,) = samples(site, "train", SampleSpec(("action",), frames=2, targets_of="video"))
     assert int(read_sample(sample).targets["action"]) == 3

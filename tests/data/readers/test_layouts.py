@@ -21,15 +21,11 @@ from tests.data.conftest import COLOURS_2018, H, W, canonical_mask, frame_image,
 SAR_RARP50, SISVSE = find_reader("sar_rarp50"), find_reader("sisvse")
 
 
-@pytest.mark.parametrize(
-    ("frames", "numbers"),
-    [
-        ((1, 2, 3, 4, 5, 6), (1001, 1002, 1003, 1004, 1005, 1006)),
-        ((1, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
-        ((0, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
-        ((1, 3, 5), (1001, 1003, 1005)),
-    ],
-)
+@pytest.mark.parametrize(("frames", "numbers"), [
+    ((1, 2, 3, 4, 5, 6), (1001, 1002, 1003, 1004, 1005, 1006)),
+    ((1, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
+    ((0, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)), ((1, 3, 5), (1001, 1003, 1005)),
+])  # fmt: skip
 def test_autolaparos_frames_are_a_second_apart_by_either_numbering(frames, numbers, tmp_path):
     for clip in (1, 2):
         for index, frame in enumerate(frames):
@@ -41,19 +37,24 @@ def test_autolaparos_frames_are_a_second_apart_by_either_numbering(frames, numbe
     site = load_site(write_yaml(tmp_path / "site.yaml", {"dataset": "autolaparo", "root": ".", "split": split}))
     interval = float(numbers[1] - numbers[0])
     listed = samples(site, "train", SampleSpec(frames=2, interval=interval, targets_of="all"))
-    assert [[int(image.stem[3:]) for image in sample.images] for sample in listed[1:]] == [
-        [before, after] for before, after in pairwise(frames)
-    ]
+    shown = [tuple(int(image.stem[3:]) for image in sample.images) for sample in listed[1:]]
+    assert shown == list(pairwise(frames))
     missing = tmp_path / f"imgs/001{frames[2]:03d}.jpg"
     missing.unlink()
     assert [problem.file for problem in check_site(site)] == [missing]
 
 
-def test_autolaparos_frames_of_one_second_are_refused(tmp_path):
+def test_frames_of_one_second_videos_of_one_name_and_other_folders_are_refused(tmp_path):
     for frame in (1, 5, 25, 50, 75, 100, 125):
         write(tmp_path / f"imgs/007{frame:03d}.jpg", frame_image(0))
     with pytest.raises(DataError, match=r"007005.jpg: is of the same second as 007001.jpg, at 25 frame numbers"):
         find_reader("autolaparo").videos(tmp_path)
+    for release in ("release_1", "release_2"):
+        write(tmp_path / release / "seq_1/left_frames/frame000.png", frame_image(0))
+    with pytest.raises(DataError, match="two videos named 'seq_1'"):
+        find_reader("endovis2018").videos(tmp_path)
+    with pytest.raises(DataError, match=r"contains no sets of images and masks .*; set 'root' to the folder miccai"):
+        SISVSE.videos(tmp_path)
 
 
 def write_scared(root, scale, *, z=80.0, depth=80.0):
@@ -89,14 +90,7 @@ def test_scareds_depth_of_another_scale_is_refused_and_without_the_keyframe_it_i
     assert reader.read_target("depth", files["depth"]).max() == 20
 
 
-def test_two_videos_of_one_name_are_refused(tmp_path):
-    for release in ("release_1", "release_2"):
-        write(tmp_path / release / "seq_1/left_frames/frame000.png", frame_image(0))
-    with pytest.raises(DataError, match="two videos named 'seq_1'"):
-        find_reader("endovis2018").videos(tmp_path)
-
-
-def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path):
+def test_endovis2017_is_cropped_gives_overlaps_to_the_tip_and_has_the_layout_of_ternaus(tmp_path):
     image = np.zeros((1080, 1920, 3), dtype=np.uint8)
     mask = np.zeros((1080, 1920), dtype=np.uint8)
     image[28, 320], image[1051, 1599], mask[28, 320], mask[1051, 1599] = 200, 100, 10, 30
@@ -108,17 +102,11 @@ def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path):
     assert (cropped.shape, parts.shape) == ((1024, 1280, 3), (1024, 1280))
     assert (cropped[0, 0, 0], cropped[-1, -1, 0]) == (200, 100)
     assert (parts[0, 0], parts[-1, -1]) == (1, 3)
-
-
-def test_endovis2017_gives_overlaps_to_the_part_nearest_the_tip(tmp_path):
     # columns: shaft over clasper, other over wrist, wrist over shaft
     write(tmp_path / "a.png", np.array([[10, 40, 20]], dtype=np.uint8))
     write(tmp_path / "b.png", np.array([[30, 20, 10]], dtype=np.uint8))
     parts = find_reader("endovis2017").read_target("label", (tmp_path / "a.png", tmp_path / "b.png"))
     assert parts.tolist() == [[3, 2, 2]]
-
-
-def test_endovis2017_reads_the_cropped_layout_of_ternaus(tmp_path):
     folder = tmp_path / "instrument_dataset_1"
     write(folder / "images/frame000.jpg", frame_image(0))
     write(folder / "parts_masks/frame000.png", canonical_mask(0) * 85)
@@ -135,9 +123,8 @@ def test_endovis2018_puts_wrist_before_clasper_tissue_to_background_and_refuses_
     colours = [(0, 255, 0), (0, 255, 255), (125, 255, 12), (255, 55, 0), (12, 255, 141)]
     write(path := tmp_path / "frame007.png", np.array([colours], dtype=np.uint8))
     assert find_reader("endovis2018").read_target("label", (path,)).tolist() == [[1, 2, 3, 4, 11]]
-    assert merge_classes(np.array([[1, 2, 3, 4, 11]]), CLASS_MAPS["scene"], CLASS_MAPS["parts"]).tolist() == [
-        [1, 3, 2, 0, 0]
-    ]
+    merged = merge_classes(np.array([[1, 2, 3, 4, 11]]), CLASS_MAPS["scene"], CLASS_MAPS["parts"])
+    assert merged.tolist() == [[1, 3, 2, 0, 0]]
     write(path, np.array([[COLOURS_2018[0], (1, 2, 3)]], dtype=np.uint8))
     with pytest.raises(DataError, match=r"frame007\.png: has the unknown colour \(1, 2, 3\) at row 0, column 1"):
         find_reader("endovis2018").read_target("label", (path,))
@@ -155,7 +142,7 @@ def test_real_endovis2015_has_40_frames_per_surgery_of_three_classes(real_data):
         assert {reader.read_image(image).shape for _, image, _ in listing} == {(480, 640, 3)}
 
 
-def test_real_endovis2017_masks_map_to_the_published_part_ids(real_data):
+def test_real_endovis2017_masks_and_instruments_map_to_the_published_ids(real_data):
     reader = find_reader("endovis2017")
     paths = sorted((real_data / "endovis2017/masks").glob("*.png"))
     assert len(paths) == 6
@@ -166,42 +153,28 @@ def test_real_endovis2017_masks_map_to_the_published_part_ids(real_data):
         assert set(np.unique(parts)) == {0, 1, 2, 3}
         assert (parts > 0).sum() == (published > 0).sum()  # the crop cuts no instrument
         assert reader.read_image(path.parents[1] / "images" / path.name).shape == (1024, 1280, 3)
-
-
-def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
-    reader = find_reader("endovis2017")
     folder = real_data / "endovis2017"
     instruments = tuple(folder / "intel_per_instrument" / f"{side}_frame.png" for side in ("left", "right"))
-    np.testing.assert_array_equal(
-        reader.read_target("label", instruments), reader.read_target("label", (folder / "masks/intel_frame.png",))
-    )
+    merged = reader.read_target("label", (folder / "masks/intel_frame.png",))
+    np.testing.assert_array_equal(reader.read_target("label", instruments), merged)
 
 
-def test_scared_keyframes_are_videos_in_the_folder_of_a_split_too(tmp_path):
+def test_scared_keyframes_are_videos_and_only_a_keyframe_without_depth_is_refused(tmp_path):
     names = ["dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe_1"]
-    assert layouts.write_scared(tmp_path / "training", 3, 2) == find_reader("scared").videos(tmp_path) == names
-    numbers = [number for number, _, _ in find_reader("scared").frames(tmp_path, names[1])]
-    assert numbers == [0, 1]
-
-
-def test_scared_misses_no_depth_between_the_depth_maps(tmp_path):
+    reader, root = find_reader("scared"), tmp_path / "split"
+    assert layouts.write_scared(root / "training", 3, 2) == reader.videos(root) == names
+    assert [number for number, _, _ in reader.frames(root, names[1])] == [0, 1]
     layouts.write_scared(tmp_path, 1, 13)
     folder = tmp_path / "dataset_1/keyframe_1/data/depthmap_undistorted"
     for number in set(range(13)) - {0, 3, 9, 12}:  # every third has depth, and that of 6 is missing
         (folder / f"{number:06d}.png").unlink()
-    listing = find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
+    listing = reader.frames(tmp_path, "dataset_1/keyframe_1")
     assert [number for number, _, _ in listing] == [0, 3, 6, 9, 12]
     assert listing[2][2] == {"depth": (folder / "000006.png",)}
-    assert len(find_reader("scared").images(tmp_path, "dataset_1/keyframe_1")) == 13
-
-
-def test_scared_without_any_depth_is_refused(tmp_path):
-    write(tmp_path / "dataset_1/keyframe_1/data/left_undistorted/000000.png", frame_image(0))
+    assert len(reader.images(tmp_path, "dataset_1/keyframe_1")) == 13
+    write(tmp_path / "bare/dataset_1/keyframe_1/data/left_undistorted/000000.png", frame_image(0))
     with pytest.raises(DataError, match="depthmap_undistorted: has no depth maps"):
-        find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
-
-
-# ---- SAR-RARP50
+        reader.frames(tmp_path / "bare", "dataset_1/keyframe_1")
 
 
 def labelled(root) -> list[int]:
@@ -209,18 +182,16 @@ def labelled(root) -> list[int]:
     return [number for number, _, _ in SAR_RARP50.frames(root, "video_1")]
 
 
-def test_no_mask_is_missed_between_the_labelled_frames(tmp_path):
+def test_no_mask_is_missed_between_labelled_frames_or_at_the_end_at_1_hz(tmp_path):
     layouts.write_sar_rarp50(tmp_path, 1, 3)
     write(tmp_path / "train1/video_1/rgb/000000180.png", frame_image(3))  # after the last mask
     assert labelled(tmp_path) == [0, 60, 120]
-
-
-def test_the_last_mask_is_missed_where_frames_are_at_1_hz(tmp_path):
+    root = tmp_path / "at 1 Hz"
     for number in (0, 60, 120):
-        write(tmp_path / f"video_1/rgb/{number:09d}.png", frame_image(0))
-        write(tmp_path / f"video_1/segmentation/{number:09d}.png", canonical_mask(0))
-    (tmp_path / "video_1/segmentation/000000120.png").unlink()
-    assert labelled(tmp_path) == [0, 60, 120]
+        write(root / f"video_1/rgb/{number:09d}.png", frame_image(0))
+        write(root / f"video_1/segmentation/{number:09d}.png", canonical_mask(0))
+    (root / "video_1/segmentation/000000120.png").unlink()
+    assert labelled(tmp_path / "at 1 Hz") == [0, 60, 120]
 
 
 @pytest.mark.parametrize(
@@ -237,14 +208,11 @@ def test_unpacking_writes_exactly_the_labelled_frames_and_those_of_their_clips(c
         assert abs(SAR_RARP50.read_image(path)[..., 1].mean() - 2 * number) < 1  # frames differ by 2
 
 
-def test_unpacking_for_clips_misses_no_mask_at_the_start(packed_video):
+def test_unpacking_misses_no_mask_at_the_start_and_refuses_partial_frames_and_short_videos(packed_video, tmp_path):
     (packed_video / "segmentation/000000000.png").unlink()
     unpack(packed_video, frames=3, interval=0.5)
     assert sorted(SAR_RARP50.images(packed_video.parent, "video_1")) == [30, 60, 90, 120]
     assert labelled(packed_video.parent) == [60, 120]
-
-
-def test_unpacking_refuses_partial_frames_short_videos_and_other_folders(packed_video, tmp_path):
     with pytest.raises(ValueError, match=r"0\.17 s is no whole number of frames at 60 a second"):
         unpack(packed_video, frames=4, interval=0.17)
     write(packed_video / "segmentation/000000180.png", canonical_mask(0))
@@ -255,10 +223,7 @@ def test_unpacking_refuses_partial_frames_short_videos_and_other_folders(packed_
         run_command(unpack_sar_rarp50, tmp_path / "empty")
 
 
-# ---- Sisvse
-
-
-def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path):
+def test_images_of_real_sets_lie_in_one_folder_and_numbers_are_places_in_natural_order(tmp_path):
     layouts.write_sisvse(tmp_path, 8, 2)
     first, second = (SISVSE.frames(tmp_path, name) for name in ("real_train_1", "real_val_1"))
     folders = {image.parent for _, image, _ in (*first, *second)}
@@ -266,19 +231,11 @@ def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path
     assert {image for _, image, _ in first}.isdisjoint(image for _, image, _ in second)
     assert SISVSE.images(tmp_path, "real_train_1") == {number: image for number, image, _ in first}
     assert "real" not in SISVSE.videos(tmp_path)
-
-
-def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_path):
-    layouts.write_sisvse(tmp_path, 2, 11)  # ..._2 comes before ..._10
-    listing = SISVSE.frames(tmp_path, "manual_syn")
+    layouts.write_sisvse(tmp_path / "few", 2, 11)  # ..._2 comes before ..._10
+    listing = SISVSE.frames(tmp_path / "few", "manual_syn")
     endings = [int(image.stem.split("_")[-1]) for _, image, _ in listing]
     listing[3][1].unlink()
     listing[5][2]["label"][0].unlink()
     assert endings == [number for number, _, _ in listing] == list(range(11))
-    assert SISVSE.frames(tmp_path, "manual_syn") == listing
-    assert set(SISVSE.images(tmp_path, "manual_syn")) == set(range(11)) - {3}
-
-
-def test_another_folder_than_the_datasets_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"contains no sets of images and masks .*; set 'root' to the folder miccai"):
-        SISVSE.videos(tmp_path)
+    assert SISVSE.frames(tmp_path / "few", "manual_syn") == listing
+    assert set(SISVSE.images(tmp_path / "few", "manual_syn")) == set(range(11)) - {3}
