@@ -231,7 +231,7 @@ def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     assert main(["secure-kit", str(kits / "localhost")]) == 0
     text = capsys.readouterr().out
     assert "resources.json: a job may name FederationController, and no other class" in text
-    assert "It counts from the next start" in text
+    assert "It takes effect at the next start" in text
     assert main(["secure-kit", str(kits / "localhost")]) == 0
     in_place = f"{kits / 'localhost'}: all is in place\n"
     assert capsys.readouterr().out.startswith(f"{in_place}Its certificate is valid until 2")
