@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from shared_components.networks.resnet import ResNet50
 
 from shared_components.cli import main
 from shared_components.commands import compare
@@ -32,7 +31,7 @@ from shared_components.experiments.comparison.starts import STARTS
 from shared_components.experiments.comparison.tables import own_tables
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
-from shared_components.networks.resnet_clips import ResNetClips
+from shared_components.networks.resnet_clips import ResNet50, ResNetClips
 from shared_components.networks.vit import DEVIATION
 from tests.experiments.comparison import conftest
 from tests.experiments.comparison.conftest import DICE, SITES, runs_of, texts, tiny_site
