@@ -103,10 +103,8 @@ def read_description(name: str, folder: Path | None = None) -> Description:
 def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) -> dict[str, str]:
     """Return the generated files of a bundle, by path; only the marked parts of its card change.
 
-    Raise ValueError for a missing key, a card without marks, or a damaged `model.json`.
-
-    Args:
-        whole: Return a stand-alone copy, with its own weights and `model.pt`, and no links to other documents.
+    A `whole` bundle is a stand-alone copy, with its own weights and `model.pt`, and no links to other documents. Raise
+    ValueError for a missing key, a card without marks, or a damaged `model.json`.
     """
     folder = folder or bundles_folder()
     description = read_description(name, folder)
@@ -155,21 +153,14 @@ def _template_values(
         "number": lambda *args, **kwargs: _number(alone, *args, **kwargs),
         "of_paper": lambda *args, **kwargs: _number(training, *args, **kwargs),
         "metadata": metadata if facts is None else metadata | _weights_metadata(facts, model, whole=whole),
-        "size": size,
-        "frames": int(task.get("frames", 1)),
-        "whole": task.get("targets_of") in WHOLE,
-        "follows_boxes": follows_boxes(description),
-        "marks": marks,
-        "facts": facts,
-        "model": model,
-        "whole_copy": whole,
-        "place": description.zoo_name if whole else f"bundles/{name}",
+        "size": size, "frames": int(task.get("frames", 1)), "whole": task.get("targets_of") in WHOLE,
+        "follows_boxes": follows_boxes(description), "marks": marks, "facts": facts, "model": model,
+        "whole_copy": whole, "place": description.zoo_name if whole else f"bundles/{name}",
         "begun": _first_start(facts or {}),
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
-        "seconds_apart": INTERVAL,
         "certainty": _certainty(folder / (other or name), facts),
-        "allowed": calibration.ALLOWED,
-    }
+        "seconds_apart": INTERVAL, "allowed": calibration.ALLOWED,
+    }  # fmt: skip
 
 
 @functools.cache
