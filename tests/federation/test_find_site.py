@@ -36,7 +36,7 @@ def test_a_job_names_a_set_whose_sites_have_videos_of_their_own(find):
     site = find(8, set="endo700k")
     assert (site.task, site.dataset) == ("reconstruction", "endovis2017")
     assert len(samples(site, "train", SampleSpec(()))) == 2 and find(8, set="endo700k").root == site.root
-    with pytest.raises(ValueError, match="set endo700k has 9 sites, and site 10 is asked for"):
+    with pytest.raises(ValueError, match="set endo700k has 9 sites, so there is no site 10"):
         find(9, set="endo700k")
 
 

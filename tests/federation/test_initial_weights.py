@@ -78,7 +78,9 @@ def test_other_and_missing_files_are_refused_by_site_and_an_unused_one_is_warned
         federation.enrol()
     assert sha256_of(one)[:8] in str(error.value) and sha256_of(other)[:8] in str(error.value)
     federation = given(federate(job("file")), written(tmp_path / "a.safetensors", 7), ("site-1", "site-3"))
-    with pytest.raises(FederationError, match=r"site site-2: .*set the environment variable SURGFL_START"):
+    with pytest.raises(
+        FederationError, match=r"site site-2: training: start is 'file', but no file is given; set SURGFL_START_WEIGHTS"
+    ):
         federation.enrol()
     federation = given(federate(job("random")), tmp_path / "a.safetensors", ("site-2",))
     with caplog.at_level(logging.WARNING):

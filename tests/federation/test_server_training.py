@@ -219,7 +219,7 @@ def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
     """The other layers, over time and for selection, see no single frames."""
     job = make_job("fedst", training={**TINY, "fixed": ["encoder", "decoder", "head"]})
     assert refusal(job, scenes[2]).startswith(
-        "the server cannot train: serq: training.fixed contains all parts that predict from"
+        "the server cannot train: serq: training.fixed has all parts that predict from"
     )
 
 

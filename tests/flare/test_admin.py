@@ -90,7 +90,7 @@ def kit(tmp_path, monkeypatch):
         (folder / part).mkdir(parents=True)
     described = {"admin": {"username": "anna@example.org", "host": "h", "port": 1}}
     (folder / "startup" / "fed_admin.json").write_text(json.dumps(described))
-    monkeypatch.setattr(admin.certificates, "why_outside", lambda kit: "")
+    monkeypatch.setattr(admin.certificates, "certificate_problem", lambda kit: "")
     monkeypatch.setattr(admin.certificates, "owner_problem", lambda kit, name: "")
     return folder
 

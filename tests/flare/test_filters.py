@@ -111,7 +111,7 @@ def test_a_reply_is_judged_by_the_job_of_the_enrolment(client, caplog):
 def test_nothing_leaves_without_an_enrolment_or_a_description_of_the_site(client, caplog, monkeypatch, tmp_path):
     made = client(honestly)
     assert made.give("round", task(run="another")).get_return_code() == BLOCKED
-    assert "holds no enrolled.json" in caplog.text
+    assert "has no enrolled.json" in caplog.text
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path))
     assert made.give("round", task()).get_return_code() == BLOCKED
 

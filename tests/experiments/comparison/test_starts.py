@@ -78,7 +78,7 @@ def test_weights_are_read_before_anything_is_rendered(weights, tmp_path, monkeyp
         (other, "--start-of gives imagenet twice"),
         (["--start-of", "imagenet=/nowhere/mae.pth"], "checkpoint /nowhere/mae.pth does not exist"),
         (["--start-of", f"federated={damaged}"], f"checkpoint {damaged} is damaged"),
-        (["--start", "random"], "--start is given, and all rows say what they begin from; give --start-of"),
+        (["--start", "random"], "--start is given, and all rows have their own start; give --start-of"),
         (["--preset", "fedsurg", *given(weights, "imagenet")], "gives imagenet, but no row of 'Layout of FedSurg"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=re.escape(message)):

@@ -180,7 +180,7 @@ def test_a_card_without_marks_or_a_site_without_a_test_split_is_refused_before_a
 ):
     card = toy_bundles / "one" / "docs" / "README.md"
     card.write_text(card.read_text().replace("begin of weights", "start of weights"))
-    monkeypatch.setattr(ship, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
+    monkeypatch.setattr(ship.shipping, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
     assert shipped(pretrained) == 2
     assert "has no lines" in capsys.readouterr().err and not list(toy_bundles.glob("*/models/model.*"))
     card.write_text(card.read_text().replace("start of weights", "begin of weights"))
