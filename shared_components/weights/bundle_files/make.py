@@ -153,14 +153,21 @@ def _template_values(
         "number": lambda *args, **kwargs: _number(alone, *args, **kwargs),
         "of_paper": lambda *args, **kwargs: _number(training, *args, **kwargs),
         "metadata": metadata if facts is None else metadata | _weights_metadata(facts, model, whole=whole),
-        "size": size, "frames": int(task.get("frames", 1)), "whole": task.get("targets_of") in WHOLE,
-        "follows_boxes": follows_boxes(description), "marks": marks, "facts": facts, "model": model,
-        "whole_copy": whole, "place": description.zoo_name if whole else f"bundles/{name}",
+        "size": size,
+        "frames": int(task.get("frames", 1)),
+        "whole": task.get("targets_of") in WHOLE,
+        "follows_boxes": follows_boxes(description),
+        "marks": marks,
+        "facts": facts,
+        "model": model,
+        "whole_copy": whole,
+        "place": description.zoo_name if whole else f"bundles/{name}",
         "begun": _first_start(facts or {}),
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
+        "seconds_apart": INTERVAL,
         "certainty": _certainty(folder / (other or name), facts),
-        "seconds_apart": INTERVAL, "allowed": calibration.ALLOWED,
-    }  # fmt: skip
+        "allowed": calibration.ALLOWED,
+    }
 
 
 @functools.cache
