@@ -46,7 +46,7 @@ def measure(method: str, wire: Wire, sites: int, layers: int, folder: Path) -> d
             moved = {name: value + 1e-3 * (1 + number) for name, value in received.items()}
             reply = Reply(header, pack_change(moved, received, wire))
             del received, moved
-            replies[site] = _timed(found, lambda s=site, r=reply: server.keep("round", s, r))
+            replies[site] = _timed(found, lambda s=site, r=reply: server.inbox.keep("round", s, r))
             del reply
         _timed(found, lambda r=replies: server.finish_round(r, {}))
         del replies, messages, sent

@@ -55,7 +55,7 @@ def peaks_of(method: str, arguments: Mapping[str, Any], rounds: int, layers: int
         for number, (site, message) in enumerate(server.round_messages().items()):
             header = {"round": server.state.round, "samples": 10 + number, "loss": {}, "metrics": {}}
             moved = {name: value + 1e-3 * number for name, value in message.pieces.items()}
-            replies[site] = server.keep("round", site, Reply(header, moved))
+            replies[site] = server.inbox.keep("round", site, Reply(header, moved))
             del moved
         server.finish_round(replies, {})
         del replies, message

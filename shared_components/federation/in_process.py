@@ -37,7 +37,7 @@ def run_together(
         if ask.task == "round":
             before_round(server)
         with under(f"round {server.state.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
-            return answer(ask, runners, keep=server.keep)
+            return answer(ask, runners, keep=server.inbox.keep)
 
     with lock_run(server.folder):
         run_federation(server, exchange, after_round=lambda record: after_round(server))
@@ -46,27 +46,16 @@ def run_together(
 
 def open_together(
     job: Job,
-    sites: Mapping[str, Path],
-    root: Path,
+    sites: Mapping[str, Path],  # every site's site.yaml by name
+    root: Path,  # of all runs; this run is ``<root>/<job>/<run>``
     *,
-    server_data: Path | None = None,
-    start_weights: Path | None = None,
-    resume: bool = True,
-    stop: Callable[[], bool] = lambda: False,
-    random: Randomness = os.urandom,
+    server_data: Path | None = None,  # the server's own site.yaml, for methods that train there
+    start_weights: Path | None = None,  # file of the first weights, if the job's ``start`` is ``file``
+    resume: bool = True,  # an unfinished run of the same job
+    stop: Callable[[], bool] = lambda: False,  # called before every batch; True ends the training
+    random: Randomness = os.urandom,  # source of the noise, see `SiteRunner`
 ) -> tuple[ServerRunner, dict[str, SiteRunner]]:
-    """Return the server and the sites of a run without starting them.
-
-    Args:
-        job: Settings of the job.
-        sites: Every site's site.yaml by name.
-        root: Folder of all runs; this run is ``<root>/<job>/<run>``.
-        server_data: The server's own site.yaml, for methods that train there.
-        start_weights: File of the first weights, if the job's ``start`` is ``file``.
-        resume: Resume an unfinished run of the same job.
-        stop: Called before every batch; True ends the training.
-        random: Source of the noise, see `SiteRunner`.
-    """
+    """Return the server and the sites of a run without starting them."""
     data = None if server_data is None else lambda job, number: load_site(server_data, name="server")
     folder = open_run(job, root, resume=resume)
     server = ServerRunner(job, list(sites), folder, find_data=data, start_weights=start_weights)
@@ -75,15 +64,11 @@ def open_together(
     names = {number: site for site, number in server.state.numbers.items()}
     runners = {
         name: SiteRunner(
-            name,
-            folder=root,
-            find_site=lambda job, i: load_site(sites[names[i]], name=names[i]),
-            start_weights=start_weights,
-            stop=stop,
-            random=random,
+            name, find_site=lambda job, i: load_site(sites[names[i]], name=names[i]), folder=root,
+            start_weights=start_weights, stop=stop, random=random,
         )
         for name in server.state.sites
-    }
+    }  # fmt: skip
     return server, runners
 
 
@@ -95,7 +80,7 @@ def answer(
 ) -> Answers:
     """Let every site that is asked answer in turn; FederationError if one refuses.
 
-    ``keep(task, site, reply)`` stores each parsed reply until all have answered, see `ServerRunner.keep`.
+    ``keep(task, site, reply)`` stores each parsed reply until all have answered, see `Inbox.keep`.
     """
     replies: dict[str, Reply] = {}
     failures: dict[str, str] = {}

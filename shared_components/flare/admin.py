@@ -79,7 +79,6 @@ class Administrator:
             return [listed(meta, system) for meta in self._session.list_jobs(detailed=True)]
 
     def job(self, job: str) -> Listed:
-        """Return one job."""
         with explain_errors(f"{self.name} may not look at job {job}", job):
             system = self._session.get_system_info()
             return listed(self._session.get_job_meta(job), system)
@@ -182,9 +181,8 @@ def connect(kit: Path) -> Iterator[Administrator]:
 
     A process with an open session does not end.
 
-    Raises:
-        ValueError: The folder is no administrator's kit, its certificate is not valid, the server cannot be reached, or
-            the server rejects the kit.
+    ValueError: the folder is no administrator's kit, its certificate is not valid, the server cannot be reached, or the
+    server rejects the kit.
     """
     own = find_kit(kit)
     if own.part != "administrator":

@@ -38,21 +38,15 @@ class LogConsole:
     def __enter__(self) -> LogConsole:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Nothing to release."""
+    def look(self, *_: object) -> None:
+        """Do nothing: the log needs no updates, and the sites' own logs show their progress."""
+
+    show = end = close = __exit__ = look
 
     def say(self, text: str) -> None:
         """Log each line."""
         for line in printable(text).splitlines():
             logger.info("%s", line)
-
-    def show(self, title: str, steps: Callable[[], Mapping[str, Step]]) -> None:
-        """Do nothing: the sites' own logs show their progress."""
-
-    def look(self) -> None:
-        """Do nothing: the log needs no updates."""
-
-    end = close = look
 
 
 class SimulatorConsole:
@@ -64,10 +58,10 @@ class SimulatorConsole:
     def __init__(
         self, workspace: Path, sites: Sequence[str], *, out: TextIO | None = None, pause: float = PAUSE
     ) -> None:
-        self._board = Board(out, read=self._read_steps, title=lambda: self._title, pause=pause)
+        self._board = Board(out, read=lambda: self._steps() or self._server, title=lambda: self._title, pause=pause)
         self._title = ""
         self._steps: Callable[[], Mapping[str, Step]] = dict
-        self._server: dict[str, Step] = {}  # the server's own step
+        self._server: dict[str, Step] = {}  # the server's own step, shown if no site works
         self._records = {site: workspace / site / RECORDS for site in sites}
         self._positions = dict.fromkeys(sites, 0)  # bytes of `_records` that were read
         self._handler = ConsoleHandler(self._board.say, workspace / SERVER / LOG)
@@ -105,10 +99,6 @@ class SimulatorConsole:
 
     def _hear(self, step: Step) -> None:
         self._server = {SERVER: step}
-
-    def _read_steps(self) -> Mapping[str, Step]:
-        """Return the steps of the sites at work, or the server's own step if no site works."""
-        return self._steps() or self._server
 
     def _new_records(self, site: str, path: Path) -> Iterator[dict[str, str]]:
         if not path.is_file():

@@ -25,7 +25,7 @@ from shared_components.federation.runs.store import RESUME_VARIABLE
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.setup.find_site import SERVER, find_site
-from shared_components.flare import console, memory, processes, wire
+from shared_components.flare import console, memory, paths, processes, wire
 from shared_components.flare.job_settings import read_job, refuse_substituted
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches import final_message
@@ -33,14 +33,7 @@ from shared_components.flare.patches.bad_replies import sanitise_submissions, su
 from shared_components.flare.patches.connections import number_streams, restrict_connections
 from shared_components.flare.patches.lost_sites import read_lost
 from shared_components.flare.patches.worker_names import separate_worker_names
-from shared_components.flare.paths import (
-    app_config,
-    is_simulator,
-    job_folder,
-    local_folder,
-    runs_folder,
-    workspace_root,
-)
+from shared_components.flare.paths import app_config, is_simulator, job_folder, local_folder, runs_folder
 from shared_components.flare.results import build_page
 from shared_components.flare.site_tasks import SiteTasks, Stopped
 from shared_components.flare.workspaces import Unusable, Workspace, exit_simulator, lock_workspace
@@ -51,10 +44,9 @@ logger = logging.getLogger(__name__)
 class FederationController(Controller):
     """Run a job: enrol the sites, send each site its own message per round, aggregate, finish, report.
 
-    Args:
-        resume: False begins a new run. ``latest``, a run's name or FLARE's id of a job that worked on a run resumes the
-            run. A simulator resumes the newest run if the environment variable ``SURGFL_RESUME`` is 1.
-        job: The fields of :class:`shared_components.federation.messages.Job`.
+    ``job`` has the fields of :class:`shared_components.federation.messages.Job`. ``resume`` is ``latest``, a run's name
+    or FLARE's id of a job that worked on the run; False begins a new run. A simulator resumes the newest run if the
+    environment variable ``SURGFL_RESUME`` is 1.
     """
 
     def __init__(self, *, resume: bool | str = False, **job: Any) -> None:
@@ -81,12 +73,11 @@ class FederationController(Controller):
             self._job_folder = job_folder(fl_ctx)
             self._read_lost()
         elif console.is_default(fl_ctx):
-            workspace = workspace_root(fl_ctx).parent
+            workspace = paths.workspace_root(fl_ctx).parent
             console.mute_sites(fl_ctx, workspace)
             self._console = console.SimulatorConsole(workspace, present_sites(fl_ctx))
 
-    def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing to release."""
+    def stop_controller(self, fl_ctx: FLContext) -> None: ...
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the job; any error becomes one sentence and a non-zero exit status."""
@@ -118,19 +109,12 @@ class FederationController(Controller):
         memory.keep_no_large_pieces()
         with ExitStack() as stack:
             if is_simulator(fl_ctx):
-                self._workspace = stack.enter_context(lock_workspace(workspace_root(fl_ctx).parent, sys.argv))
+                self._workspace = stack.enter_context(lock_workspace(paths.workspace_root(fl_ctx).parent, sys.argv))
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(lock_run(server.folder))
-            tasks = SiteTasks(
-                self,
-                server,
-                self._console,
-                self._lost,
-                self._late,
-                workspace=self._workspace,
-                read_lost=self._read_lost,
-            )
+            shared = self._workspace, self._lost, self._late, self._read_lost
+            tasks = SiteTasks(self, server, self._console, *shared)
             run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=tasks.after_round)
             self._report(server, fl_ctx)
 
@@ -141,16 +125,12 @@ class FederationController(Controller):
         if not simulator:
             note_submission(folder, fl_ctx.get_job_id())
         present = [site for site in present_sites(fl_ctx) if site not in lost]
-        local = local_folder(fl_ctx)
-        scenes = runs_folder(fl_ctx) / "scenes" if simulator else None
+        local, scenes = local_folder(fl_ctx), runs_folder(fl_ctx) / "scenes" if simulator else None
         server = ServerRunner(
-            job,
-            [*present, *lost],
-            folder,
+            job, [*present, *lost], folder, start_weights=start_weights(),
             find_data=lambda job, index: find_site(SERVER, local=local, scenes=scenes, job=job, index=index),
-            start_weights=start_weights(),
             project=Project(local.parent / "startup") if job.secure_sums and not simulator else None,
-        )
+        )  # fmt: skip
         name = folder if simulator else folder.name  # an administrator has no such folder
         rounds = counted(job.rounds, "round")
         if not server.resume():
@@ -184,16 +164,15 @@ class FederationController(Controller):
 
         report_progress("reporting")
         page = build_page(server.folder, fl_ctx)
-        outcome = f"report {page}"
+        outcome, rounds = f"report {page}", counted(server.job.rounds, "round")
         self._console.say(f"finished\n{demo_text(server.folder)}")
         if is_simulator(fl_ctx):
-            models = workspace_root(fl_ctx).parent / "models"
+            models = paths.workspace_root(fl_ctx).parent / "models"
             link_models(server.folder, server.state.sites, models)
             outcome = f"models {models}, {outcome}"
-            paths = f"models  {models}/<site>/model.safetensors, and best.safetensors\nreport  {page}"
-            self._console.say(f"{paths}\nstate   {server.folder}")
+            places = f"models  {models}/<site>/model.safetensors, and best.safetensors\nreport  {page}"
+            self._console.say(f"{places}\nstate   {server.folder}")
         self._console.end()
-        rounds = counted(server.job.rounds, "round")
         final_message.say(f"surgfl: {server.job.name} finished {rounds}; {outcome}", first=self._console.close)
 
     def _fail(self, reason: str, fl_ctx: FLContext, *, stopped: bool = False) -> None:

@@ -75,24 +75,19 @@ class SiteExecutor(Executor):
         from shared_components.federation.site.runner import SiteRunner
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
-        name, runs, local = fl_ctx.get_identity_name(), runs_folder(fl_ctx), local_folder(fl_ctx)
-        simulator = is_simulator(fl_ctx)
+        name, simulator = fl_ctx.get_identity_name(), is_simulator(fl_ctx)
+        runs, local = runs_folder(fl_ctx), local_folder(fl_ctx)
         scenes = runs / "scenes" if simulator else None
         request = parse_request(task_name, wire.from_wire(shareable))
         job, pool = request.job, request.pool
         if pool and not simulator:
             raise SiteRefusal(f"site {name}: only a simulation can pool the sites' frames; choose a federated method")
-        stop = partial(getattr, abort_signal, "triggered")
+        stop, find = partial(getattr, abort_signal, "triggered"), partial(find_site, local=local, scenes=scenes)
         runner = SiteRunner(
-            name,
-            find_site=lambda job, index: find_site(
-                pool[index] if pool else name, local=local, scenes=scenes, job=job, index=index
-            ),
-            folder=runs,
-            start_weights=start_weights(),
-            stop=stop,
+            name, folder=runs, start_weights=start_weights(), stop=stop,
+            find_site=lambda job, index: find(pool[index] if pool else name, job=job, index=index),
             identity=None if simulator else kit_identity(local.parent / "startup"),
-        )
+        )  # fmt: skip
         own = site_folder(runs, job.name, request.run, name)
         folder = own.parent
         listener: Listener = StepLog(f"{task_name} {request.round + 1}/{job.rounds}", logger)

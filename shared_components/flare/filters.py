@@ -65,13 +65,8 @@ class DeclaredPiecesOnly(Filter):
         message = wire.from_wire(shareable)
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
         request = replace(request, job=agreed_job(request, runs, site=name))
-        site = find_site(
-            name,
-            local=local_folder(fl_ctx),
-            scenes=runs / "scenes" if is_simulator(fl_ctx) else None,
-            job=request.job,
-            index=request.place.number,
-        )
+        local, scenes = local_folder(fl_ctx), runs / "scenes" if is_simulator(fl_ctx) else None
+        site = find_site(name, local=local, scenes=scenes, job=request.job, index=request.place.number)
         check_reply(message, request, site)
         keep_agreed(request, runs, site=name)  # whatever executor has enrolled
         return wire.to_shareable(message)

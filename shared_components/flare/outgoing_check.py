@@ -30,10 +30,8 @@ def expected_payload(job: Job, site: Site) -> Expected:
 def check_reply(message: Message, request: Request, site: Site) -> None:
     """Refuse a reply with anything that this task of this job may not send from this site.
 
-    The request contains the job of the site's enrolment, whatever the server's message contains.
-
-    Raises:
-        ValueError: The sentence names the undeclared part.
+    The request contains the job of the site's enrolment, whatever the server's message contains. ValueError names the
+    undeclared part.
     """
     try:
         _check(message, request, site, expected_payload(request.job, site))

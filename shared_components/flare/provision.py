@@ -69,9 +69,7 @@ def provision(federation: Federation, out: Path, *, passphrase: str | None = Non
 
     A passphrase encrypts the authority's key.
 
-    Raises:
-        KitError: The folder is not empty, its path has a space, or the passphrase is easy to guess; nothing was
-            written.
+    KitError: the folder is not empty, its path has a space, or the passphrase is easy to guess; nothing was written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
@@ -87,15 +85,9 @@ def provision(federation: Federation, out: Path, *, passphrase: str | None = Non
 def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passphrase: str | None = None) -> list[Kit]:
     """Make kits for parties without one, signed by the existing authority; the other kits stay valid.
 
-    Args:
-        federation: All parties, old and new.
-        out: A folder that `provision` has written.
-        renew: Parties whose certificate expires. They get another kit, and the old kit stays valid.
-        passphrase: Passphrase of the authority's key; it encrypts a key that was not encrypted.
-
-    Raises:
-        KitError: There is no authority, the passphrase is wrong or easy to guess, a party has changed, or a kit exists
-            already; nothing was written.
+    ``federation`` has all parties, old and new. Parties in ``renew``, whose certificate expires, get another kit. The
+    ``passphrase`` is the authority's; it encrypts a key that was not encrypted. KitError: there is no authority, the
+    passphrase is wrong or easy to guess, a party has changed, or a kit exists already; nothing was written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
@@ -138,11 +130,7 @@ def needs_passphrase(out: Path) -> bool:
 
 
 def read_issued(out: Path) -> dict[str, Any]:
-    """Return the record of an authority: the values that all kits share, and the end of each party's certificate.
-
-    Raises:
-        KitError: There is no authority, or its record cannot be read.
-    """
+    """Return an authority's record: values of all kits, and the end of each certificate; KitError without it."""
     path = Path(out) / AUTHORITY / ISSUED
     try:
         issued = json.loads(path.read_text(encoding="utf-8"))
@@ -160,14 +148,12 @@ def _shared_values(federation: Federation) -> dict[str, Any]:
 
 def _refuse_changes(federation: Federation, issued: Mapping[str, Any], everybody: Mapping[str, Party]) -> None:
     for key, value in _shared_values(federation).items():
-        if issued[key] != value:
-            old = issued[key]
+        if (old := issued[key]) != value:
             raise KitError(f"{key} is {value!r}, and the kits were made with {old!r}; correct it, or use a new folder")
     for name, party in everybody.items():
         before = issued["parties"].get(name)
         for key, value in party.items() if before else ():
-            if before.get(key) != value:
-                old = before.get(key)
+            if (old := before.get(key)) != value:
                 raise KitError(f"{name}: {key} is {value!r}, but the certificate was issued with {old!r}; correct it")
 
 
@@ -184,8 +170,7 @@ def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], pass
     authority.mkdir(mode=0o700, exist_ok=True)
     errors: list[str] = []
     log = SimpleNamespace(error=errors.append, warning=errors.append, info=lambda text: None, debug=lambda text: None)
-    lifetimes = federation.certificates
-    certificates = Certificates(days=lifetimes.days, root_days=lifetimes.root_days)
+    certificates = Certificates(**asdict(federation.certificates))
     signer = keys.load_authority(state, passphrase) if state.exists() else certificates.new_root(federation.name)
     builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", require_signed_jobs=True), certificates]
     done = Provisioner(str(authority), builders).provision(_project(federation, wanted, *signer), logger=log)
@@ -204,9 +189,8 @@ def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], pass
 
 
 def _project(federation: Federation, wanted: Mapping[str, Party], certificate: bytes, key: Any) -> Project:
-    authority = {"serialized_root_cert": certificate, "root_private_key": key}
+    authority, server = {"serialized_root_cert": certificate, "root_private_key": key}, federation.server
     project = Project(federation.name, "", props={"api_version": 3}, **authority)
-    server = federation.server
     ports = {"fed_learn_port": server.port, "admin_port": server.admin_port}
     project.set_server(server.host, server.organisation, props=ports)
     for name, party in wanted.items():

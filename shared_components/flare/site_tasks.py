@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from shared_components.federation.messages import FederationError, Message, Reje
 from shared_components.federation.messages.parse import parse_reply
 from shared_components.federation.messages.stored import HELD
 from shared_components.federation.protocol import Answers, Ask
+from shared_components.federation.server.published_models import task_of
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.console import Console
@@ -87,33 +89,21 @@ class Exchange:
             return True
 
 
+@dataclass
 class SiteTasks:
-    """Tasks of a run, one per site, and reports of their progress: lines, TensorBoard, the remaining time.
+    """Tasks of a run, one per site, and reports of their progress: lines, TensorBoard, the remaining time."""
 
-    Args:
-        controller: Sends and cancels FLARE's tasks.
-        server: The run's server.
-        console: Shows the progress.
-        lost: In production, sites that no longer work on this job, with reasons; `read_lost` adds sites once a second.
-        late: Receives the folders of the sites that have not answered the newest task.
-        workspace: The workspace of a simulator.
-    """
+    _controller: Controller  # sends and cancels FLARE's tasks
+    _server: ServerRunner
+    _console: Console
+    _workspace: Workspace | None  # of a simulator
+    _lost: dict[str, str]  # in production, sites that no longer work on this job, with reasons
+    _late: list[Path]  # receives the folders of the sites that have not answered the newest task
+    _read_lost: Callable[[], None]  # adds lost sites, once a second
+    _round_seconds: list[float] = field(default_factory=list)
 
-    def __init__(
-        self,
-        controller: Controller,
-        server: ServerRunner,
-        console: Console,
-        lost: dict[str, str],
-        late: list[Path],
-        *,
-        workspace: Workspace | None,
-        read_lost: Callable[[], None],
-    ) -> None:
-        self._controller, self._server, self._console, self._workspace = controller, server, console, workspace
-        self._lost, self._late, self._read_lost = lost, late, read_lost
-        self._round_seconds: list[float] = []
-        self._scalars = server.folder / "server" / "tensorboard"
+    def __post_init__(self) -> None:
+        self._scalars = self._server.folder / "server" / "tensorboard"
 
     def after_round(self, record: dict[str, Any]) -> None:
         """Record the seconds of a round, and write its scalars."""
@@ -126,7 +116,7 @@ class SiteTasks:
         record = self._server.note_reply(site, reply)
         recent, rounds = self._round_seconds[-5:], self._server.job.rounds
         left = (rounds - self._server.state.round) * sum(recent) / len(recent) if recent else None
-        metric = self._server.first_metric(record["site"])
+        metric = task_of(self._server.job, self._server.state.profiles[site].card).metrics[0]
         self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self._scalars, record)
         return isinstance(self._server.judge(site, reply), Update)
@@ -134,8 +124,7 @@ class SiteTasks:
     def exchange(self, fl_ctx: FLContext, abort_signal: Signal, ask: Ask) -> Answers:
         """Send each site its own message; wait for all answers, or for sufficient answers and the grace time.
 
-        Raises:
-            FederationError: FLARE has ended the job; `Stopped` in production.
+        FederationError: FLARE has ended the job; `Stopped` in production.
         """
         job, folder = self._server.job, self._server.folder
         timeouts = Timeouts(time.monotonic(), ask.needed, job.grace_seconds, job.longest_wait_seconds)

@@ -49,9 +49,8 @@ def lock_workspace(folder: Path, command: Sequence[str] = (), *, patience: float
 
     An earlier launch in the same folder soon detects that FLARE has emptied the folder for this launch, and ends.
 
-    Raises:
-        Unusable: FLARE cannot work in the folder or with this command line, or another launch works there for longer
-            than ``patience`` seconds.
+    Unusable: FLARE cannot work in the folder or with this command line, or another launch works there for longer than
+    ``patience`` seconds.
     """
     refuse_unusable(folder)
     refuse_no_sites(command)

@@ -26,11 +26,9 @@ class Axes:
     y_range: tuple[float, float] = (0.0, 1.0)
 
     def x(self, value: float) -> float:
-        """Return the horizontal position of a value."""
         return _between(value, self.x_range, self.across)
 
     def y(self, value: float) -> float:
-        """Return the vertical position of a value."""
         return _between(value, self.y_range, self.down)
 
     def y_axis(self, label: str) -> str:

@@ -21,6 +21,7 @@ _POINTS_LEFT, _POINTS_TOP, _POINTS_BOTTOM, _GAP = 54, 52, 46, 10  # margins of a
 _LINE = 15  # pixels between two names
 _LETTER = 6.4  # mean width of a letter in pixels
 _LONGEST = 22  # maximum letters of a name
+Columns = Mapping[int, Mapping[str, float]]  # round -> part -> value
 _FULL = 0.8  # opacity of a heat map's strongest colour, at which numbers stay legible
 
 
@@ -38,23 +39,21 @@ def line_chart(
     *,
     title: str,
     y_label: str,
-    y_range: tuple[float, float] | None = None,
-    zero: bool = False,
-    reference: float | None = None,
-    received: bool = False,
+    y_range: tuple[float, float] | None = None,  # None: fits the values
+    zero: bool = False,  # whether the default range includes 0
+    reference: float | None = None,  # value of a dotted horizontal line
+    received: bool = False,  # whether the value of round r belongs to a model after r completed rounds
     size: tuple[int, int] = _SIZE,
 ) -> str:
-    """Draw curves over rounds; a missing round or NaN breaks the line.
-
-    The default `y_range` fits the values, and includes 0 if `zero` is set. The label of an axis without 0 contains its
-    ends. `reference` is the value of a dotted horizontal line. `received` means that the value of round r belongs to a
-    model after r completed rounds.
-    """
+    """Draw curves over rounds; a missing round or NaN breaks the line. An axis without 0 is labelled by its ends."""
     rounds = sorted({r for s in series for r in s.points})
     values = [v for s in series for v in s.points.values() if math.isfinite(v)]
     limits = y_range or fitting([*values, *([0.0] if zero else []), *([] if reference is None else [reference])])
     axes = _axes(size, (min(rounds, default=0), max(rounds, default=1)), limits)
-    body = [axes.y_axis(_ranged(y_label, limits)), _round_axis(axes, rounds, received=received)]
+    if not limits[0] <= 0 <= limits[1]:
+        (_, first), *_, (_, last) = numbered(ticks(*limits))
+        y_label += f" (axis from {first} to {last})"
+    body = [axes.y_axis(y_label), _round_axis(axes, rounds, received=received)]
     if reference is not None:
         body.append(axes.rule(axes.y(reference), 'stroke="var(--muted)" stroke-width="1.5" stroke-dasharray="2 4"'))
     body += [_curve(axes, s, dots=len(rounds) <= 30, received=received) for s in series]
@@ -67,14 +66,6 @@ def _axes(size: tuple[int, int], x_range: tuple[float, float], y_range: tuple[fl
 
 def _no_numbers(size: tuple[int, int]) -> str:
     return text_at(size[0] / 2, size[1] / 2, "no numbers yet", anchor="middle")
-
-
-def _ranged(label: str, limits: tuple[float, float]) -> str:
-    """Add both ends to the label of an axis without 0."""
-    if limits[0] <= 0 <= limits[1]:
-        return label
-    (_, first), *_, (_, last) = numbered(ticks(*limits))
-    return f"{label} (axis from {first} to {last})"
 
 
 def _round_axis(axes: Axes, rounds: Sequence[int], *, received: bool = False) -> str:
@@ -102,14 +93,7 @@ def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
     return drawn
 
 
-def stacked_bars(
-    columns: Mapping[int, Mapping[str, float]],
-    parts: Sequence[str],
-    *,
-    title: str,
-    y_label: str,
-    top: float | None = None,
-) -> str:
+def stacked_bars(columns: Columns, parts: Sequence[str], *, title: str, y_label: str, top: float | None = None) -> str:
     """Draw one bar per round, with its parts stacked in the order of `parts`, which also defines the colours.
 
     The axis ends at `top`, by default at the highest bar; a round may lack some parts.

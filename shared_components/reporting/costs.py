@@ -64,9 +64,8 @@ def seconds_by_round(run: Run) -> Stacks:
 
 def idle_by_round(run: Run) -> Stacks:
     """Return by round the seconds without work at the sites: the mean waiting time and the server's steps."""
-    stacks = _means(
-        run, lambda seconds: {"waiting for other sites": seconds["waiting"]} if "waiting" in seconds else {}
-    )
+    waiting = "waiting for other sites"
+    stacks = _means(run, lambda seconds: {waiting: seconds["waiting"]} if "waiting" in seconds else {})
     steps = {"seconds": "aggregation (server)", "seconds_training": "training (server)"}
     for r, stack in stacks.items():
         line = run.aggregations.get(r, {})

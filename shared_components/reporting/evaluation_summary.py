@@ -167,9 +167,8 @@ def interval_plot(
         middle = y - 5 if narrow else y + _STEP * len(row) / 2 + 4
         body.append(text_at(2 if narrow else 178, middle, label, anchor="start" if narrow else "end", name="cell"))
         for index, (value, spread) in enumerate(row):
-            at, tip = y + _STEP * (index + 0.5), ", ".join(filter(None, [label, models[index]]))
-            tip = f"{tip}: {short(value)}"
-            drawn = ""
+            at, drawn = y + _STEP * (index + 0.5), ""
+            tip = f"{', '.join(filter(None, [label, models[index]]))}: {short(value)}"
             if spread.known:
                 tip += f", {short(spread.low)} to {short(spread.high)}"
                 style = f'stroke="{colour(index)}" stroke-width="3" stroke-opacity="0.55"'

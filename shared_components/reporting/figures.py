@@ -12,12 +12,10 @@ from shared_components.reporting.charts import Series, heat_map, line_chart, sha
 from shared_components.reporting.mixing import entropies, last_mixing, matrices, own_weights, spread
 from shared_components.reporting.records import Curve, Group, Run, curves, round_number, score, worst
 
-_SMALL = (356, 258)
-_LARGE = (540, 304)
+_SMALL, _LARGE = (356, 258), (540, 304)
 _LARGE_CHARTS = 2  # number of metrics in large charts; other metrics get small charts
-
-
 Legend = list[tuple[str, str]]  # SVG mark, name
+Size = tuple[int, int]  # width and height
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,8 @@ def mixing_panels(run: Run) -> list[Panel]:
     panels = []
     own = _by_site(run, run.sites, own_weights(run))
     if any(series.points for series in own):
-        title = "Own weight (dotted: equal share)"
-        chart = line_chart(own, title=title, y_label="mean over layers", reference=1 / len(run.sites))
+        title, share = "Own weight (dotted: equal share)", 1 / len(run.sites)
+        chart = line_chart(own, title=title, y_label="mean over layers", reference=share)
         panels.append(Panel("Weight of a site's own parameters", [chart], site_legend(run, run.sites)))
     by_name = entropies(run)
     if any(math.isfinite(value) for curve in by_name.values() for value in curve.values()):
@@ -151,9 +149,7 @@ def site_legend(run: Run, sites: Sequence[str]) -> Legend:
     return [(swatch(run.sites.index(site)), site) for site in sites]
 
 
-def _scores(
-    run: Run, group: Group, metrics: Sequence[Metric], names: Sequence[str], size: tuple[int, int]
-) -> list[str]:
+def _scores(run: Run, group: Group, metrics: Sequence[Metric], names: Sequence[str], size: Size) -> list[str]:
     """Draw metrics by output, on one axis per metric that fits all outputs."""
     charts = []
     for metric in metrics:

@@ -29,11 +29,8 @@ class Key:
 def gallery(run: Run, group: Group, site: str) -> dict[str, Any]:
     """Read the pictures of a site's best, typical and worst frame; with many sites, only of the worst frame.
 
-    Returns:
-        The site's name, its frames (`shots`), and a note on missing pictures.
-
-    Raises:
-        RecordError: A picture's record cannot be read.
+    Return the site's name, its frames (`shots`), and a note on missing pictures. RecordError: a picture's record cannot
+    be read.
     """
     folder = site_folder(run.folder, site) / "overlays"
     records = [(read_json(file), file.with_suffix(".png")) for file in sorted(folder.glob("*.json"))]

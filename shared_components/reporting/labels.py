@@ -45,18 +45,14 @@ def strip(rows: Sequence[Row], *, width: int, lines: int) -> Array:
 
 def draw_class_scores(
     image: Array,
-    scores: Array,
+    scores: Array,  # (C,) in [0, 1]
     names: Sequence[str],
     *,
-    shown: int,
-    ranked: bool = True,
-    colours: Sequence[RGB] | None = None,
+    shown: int,  # number of classes
+    ranked: bool = True,  # the highest scores come first, otherwise the order of the names
+    colours: Sequence[RGB] | None = None,  # of the bars of all C classes
 ) -> Array:
-    """Draw bars of the scores (C,) in [0, 1] of `shown` classes below a frame.
-
-    The highest scores come first if they are `ranked`, otherwise the order of the C names. `colours` are the bars'
-    colours of all C classes.
-    """
+    """Draw bars of the classes' scores below a frame."""
     order: list[int] = (np.argsort(-scores, kind="stable") if ranked else np.arange(len(scores))).tolist()
     best = int(scores.argmax())
     paint = colours or [RIGHT if ranked or c == best else GREY for c in range(len(scores))]
@@ -85,10 +81,8 @@ def one_sheet(image: Array, true: int, scores: Array, names: Sequence[str]) -> S
     drawn = draw_class_scores(image, scores, names, shown=len(names), ranked=False, colours=colours)
     left = np.concatenate([image, strip([(_words(names[true]), None, RIGHT)], width=_PANEL, lines=len(names))])
     note = "correct" if best == true else f"{_words(names[best])} instead"
-    return Sheet(
-        (Panel("truth", left), Panel("prediction", drawn, note)),
-        legend=(("true class", RIGHT), ("predicted instead", MISSED)),
-    )
+    panels = Panel("truth", left), Panel("prediction", drawn, note)
+    return Sheet(panels, legend=(("true class", RIGHT), ("predicted instead", MISSED)))
 
 
 def ribbon(ids: Array, *, width: int) -> Array:

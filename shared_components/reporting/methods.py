@@ -15,19 +15,15 @@ MARKS = "<!-- methods: `surgfl methods --write docs/reference/methods.md` -->", 
 _HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "Sent by a site", "Secure sums")
 
 
-def methods_table() -> Table:
-    """Tabulate all files of the methods' folder with their default arguments, in alphabetical order."""
-    network = functools.cache(_network)  # most methods use the same network
-    rows = tuple(_row(load_method(name), network) for name in method_names())
-    return Table("Methods", _HEAD, rows, labels=len(_HEAD))
-
-
 def methods_markdown() -> str:
-    """Return the table as Markdown, without a title.
+    """Tabulate all methods with their default arguments, in alphabetical order, as Markdown without a title.
 
     The column of sent data stays open if a method's network needs a package that is not installed.
     """
-    return "\n".join(line[:-2] for line in as_markdown(methods_table()).splitlines()[2:])  # rows need no last bar
+    network = functools.cache(_network)  # most methods use the same network
+    rows = tuple(_row(load_method(name), network) for name in method_names())
+    table = Table("Methods", _HEAD, rows, labels=len(_HEAD))
+    return "\n".join(line[:-2] for line in as_markdown(table).splitlines()[2:])  # rows need no last bar
 
 
 def _row(method: Method, network: Callable[[str], nn.Module]) -> tuple[str, ...]:

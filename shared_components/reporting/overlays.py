@@ -17,6 +17,8 @@ from shared_components.common.drawing.pictures import check_size, coloured, hatc
 from shared_components.common.drawing.sheets import Panel, Scale, Sheet
 from shared_components.data.classes import IGNORED
 
+Array = np.ndarray
+
 
 def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.ndarray:
     """Mark wrong pixels on the grey, dimmed frame: MISSED, EXTRA, or CONFUSED for a wrong class."""
@@ -89,9 +91,7 @@ def depth_overlay(image: np.ndarray, depth: np.ndarray) -> np.ndarray:
     return np.concatenate([body, pictures.scale_bar(ends, DEPTH, body.shape[1])], axis=0)
 
 
-def reconstruction_sheet(
-    image: np.ndarray, masked: np.ndarray, restored: np.ndarray, *, panel_width: int = 400
-) -> Sheet:
+def reconstruction_sheet(image: Array, masked: Array, restored: Array, *, panel_width: int = 400) -> Sheet:
     """Lay out frame | masked | restored, three images: the network's input is the second, its output the third."""
     for name, other in (("masked", masked), ("restored", restored)):
         if image.shape != other.shape or image.ndim != 3:

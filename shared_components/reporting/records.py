@@ -68,8 +68,7 @@ class Group:
 def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> dict[str, Card]:
     """Read the card of each site from the content of run.json; `where` names the file in errors.
 
-    Raises:
-        RecordError: The cards are missing (an older version wrote the file), or the card of a site is missing.
+    RecordError: the cards are missing (an older version wrote the file), or the card of a site is missing.
     """
     if "cards" not in info or "metrics" not in info:
         reason = "is from an older version of surgfl and names no tasks; run the job again in a new folder"
@@ -85,8 +84,7 @@ def grouped(
 ) -> tuple[Group, ...]:
     """Group sites by card, in the order of first occurrence; outputs are named as in the score records.
 
-    Raises:
-        RecordError: run.json lacks the card of a site (`read_cards`) or the metrics of a kind of task.
+    RecordError: run.json lacks the card of a site (`read_cards`) or the metrics of a kind of task.
     """
     cards = read_cards(info, sites, where)
     groups = []
@@ -157,11 +155,7 @@ class Run:
         return grouped(self.info, self.sites, scores, self.folder / "run.json")
 
     def evaluations_of(self, group: Group) -> dict[str, dict[str, Any]]:
-        """Return the evaluations of a group's sites.
-
-        Raises:
-            RecordError: An evaluation's site is not a site of the run, so its task is unknown.
-        """
+        """Return the evaluations of a group's sites; RecordError if one is of an unknown site, and so task."""
         if len(set(self.cards.values())) == 1:
             return self.evaluations
         if strange := [site for site in self.evaluations if site not in self.sites]:
@@ -202,9 +196,8 @@ def load_run(
 ) -> Run:
     """Read a run's state directory; `evaluations` and `compared` become fields of the `Run`.
 
-    Raises:
-        RecordError: run.json is missing or contains no tasks, a record cannot be read, or an evaluation has none of
-            the run's sites.
+    RecordError: run.json is missing or contains no tasks, a record cannot be read, or an evaluation has none of the
+    run's sites.
     """
     info = read_json(folder / "run.json")
     lines = _read_lines(folder / "server" / "rounds.jsonl")
@@ -261,11 +254,7 @@ def site_folder(folder: Path, site: str) -> Path:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read one JSON object.
-
-    Raises:
-        RecordError: The file is missing or is not a JSON object.
-    """
+    """Read one JSON object; RecordError if the file is missing or is no JSON object."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

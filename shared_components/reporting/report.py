@@ -18,9 +18,8 @@ from shared_components.reporting.records import Group, RecordError, Run, load_ru
 from shared_components.reporting.summary import on_validation, score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import Table
 
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-)
+_HERE = FileSystemLoader(Path(__file__).parent)
+TEMPLATES = Environment(loader=_HERE, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
 _SECTIONS = {
     "result": "Result", "pictures": "Predictions", "summary": "The run", "validation": "Validation",
     "mixing": "Mixing weights", "costs": "Cost", "privacy": "Privacy", "refused": "Missing updates",
@@ -35,8 +34,7 @@ def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str,
 
     `run` is a state directory or its records; `evaluations` are the bundles' metrics.json by site.
 
-    Raises:
-        RecordError: run.json is missing or contains no tasks, or a record cannot be read.
+    RecordError: run.json is missing or contains no tasks, or a record cannot be read.
     """
     records = run if isinstance(run, Run) else load_run(run, evaluations=evaluations)
     page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
@@ -66,26 +64,17 @@ def contents(run: Run) -> dict[str, Any]:
     rows = (*(("task", group.title) for group in groups), *_settings(settings))
     content = {
         "title": f"{run.about['label']}: {counted(len(run.sites), 'site')}, {counted(run.rounds, 'round')}",
-        "idea": run.about["idea"],
-        "paper": run.about["paper"],
-        "facts": _facts(run),
-        "state": state(run),
-        "parts": list(groups.values()),
-        "chosen_frames": chosen_frames(run),
-        "tiles": tiles(run),
+        "idea": run.about["idea"], "paper": run.about["paper"], "facts": _facts(run), "state": state(run),
+        "parts": list(groups.values()), "chosen_frames": chosen_frames(run), "tiles": tiles(run),
         "sentences": sentences(run, [group for group, part in groups.items() if part["tested"]]),
         "verdicts": verdicts(run),
-        "mixing_panels": figures.mixing_panels(run),
-        "mixing_maps": figures.mixing_maps(run),
-        "costs": cost_table(run),
-        "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
-        "traffic": traffic_table(run),
-        "privacy": privacy_table(run),
-        "server": server_table(run),
+        "mixing_panels": figures.mixing_panels(run), "mixing_maps": figures.mixing_maps(run),
+        "costs": cost_table(run), "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
+        "traffic": traffic_table(run), "privacy": privacy_table(run), "server": server_table(run),
         "refused": Table("Rejected or missing updates", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
         "settings": Table("Settings", ("setting", "value"), rows, labels=2),
-    }
+    }  # fmt: skip
     return {**content, "links": _links(content)}
 
 

@@ -121,11 +121,8 @@ def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: 
     A task without outputs has one row per site and no counts of empty frames. The title names the frames.
     """
     names = (*group.outputs, "mean")
-    rows = [
-        (site, name, *_scores([record], name, group), _empty(record, name))
-        for site, record in by_site.items()
-        for name in names
-    ]
+    cells = [(site, record, name) for site, record in by_site.items() for name in names]
+    rows = [(site, name, *_scores([record], name, group), _empty(record, name)) for site, record, name in cells]
     notes = [*remarks(group.metrics), *([_EMPTY_NOTE] if group.outputs else [])]
     if len(by_site) > 1:
         records = list(by_site.values())

@@ -114,9 +114,8 @@ def _worst(run: Run, group: Group) -> str:
         return ""
     site, worst = worst_site(known, metric)
     average = metric.with_unit(mean(list(known.values())))
-    return (
-        f"The worst site is {site} with {metric.label} {metric.with_unit(worst)}; the mean over the sites is {average}."
-    )
+    worst_score = f"{metric.label} {metric.with_unit(worst)}"
+    return f"The worst site is {site} with {worst_score}; the mean over the sites is {average}."
 
 
 def _sampling(run: Run) -> str:

@@ -1,9 +1,9 @@
-"""Write tables as text for a terminal, Markdown, LaTeX and CSV; `parts.html.j2` writes HTML."""
+"""Write tables as text for a terminal, Markdown and CSV; `parts.html.j2` writes HTML."""
 
 import csv
 import io
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared_components.common.sanitise import one_line, table_cells
@@ -39,10 +39,8 @@ def as_text(table: Table) -> str:
 
     def line(row: Sequence[str]) -> str:
         spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
-        cells = (
-            cell + s if i < table.labels else s + cell for i, (cell, s) in enumerate(zip(row, spaces, strict=True))
-        )
-        return "  ".join(cells).rstrip()
+        pairs = enumerate(zip(row, spaces, strict=True))
+        return "  ".join(cell + s if i < table.labels else s + cell for i, (cell, s) in pairs).rstrip()
 
     ruler = "  ".join("-" * width for width in widths)
     note = (f"({table.note})",) if table.note else ()
@@ -56,22 +54,14 @@ def as_markdown(table: Table) -> str:
         return text.replace("|", "\\|").replace("*", "\\*")
 
     ruler = ["---" if i < table.labels else "---:" for i in range(len(table.head))]
-    rows = [map(escaped, table.head), ruler, *_marked(table, escaped, best="**%s**", second="*%s*")]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    patterns = {"best": "**%s**", "second": "*%s*"}
+    rows = [
+        [patterns.get(table.marks.get((i, j), ""), "%s") % escaped(cell) for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in (map(escaped, table.head), ruler, *rows)]
     note = ("", f"*{escaped(table.note)}.*") if table.note else ()
     return "\n".join((f"**{escaped(table.title)}**", "", *lines, *note))
-
-
-def as_latex(table: Table) -> str:
-    """Return a LaTeX table that needs only the package booktabs."""
-    columns = "l" * table.labels + "r" * (len(table.head) - table.labels)
-    marked = _marked(table, latex_text, best="\\textbf{%s}", second="\\underline{%s}")
-    head, *body = (" & ".join(row) + " \\\\" for row in (map(latex_text, table.head), *marked))
-    lines = ["\\begin{table*}", "\\centering\\footnotesize", f"\\caption{{{latex_text(table.title)}}}"]
-    lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", *_latex_groups(table)]
-    lines += [head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
-    note = [f"\n\\smallskip {latex_text(table.note)}."] if table.note else []
-    return "\n".join([*lines, *note, "\\end{table*}"])
 
 
 def as_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -79,36 +69,6 @@ def as_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([head, *map(table_cells, rows)])
     return text.getvalue()
-
-
-_LATEX = str.maketrans({
-    "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", "$": "\\$", "#": "\\#", "_": "\\_", "{": "\\{", "}": "\\}",
-    "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "✓": "$\\surd$", "–": "--",
-    "↑": "$\\uparrow$", "↓": "$\\downarrow$", "<": "$<$", ">": "$>$",
-})  # fmt: skip
-
-
-def latex_text(text: str) -> str:
-    """Escape the special characters of LaTeX."""
-    return text.translate(_LATEX)
-
-
-def _marked(table: Table, escape: Callable[[str], str], **patterns: str) -> list[list[str]]:
-    """Escape all cells, and format marked cells with the pattern of their mark."""
-    return [
-        [patterns.get(table.marks.get((i, j), ""), "%s") % escape(cell) for j, cell in enumerate(row)]
-        for i, row in enumerate(table.rows)
-    ]
-
-
-def _latex_groups(table: Table) -> list[str]:
-    """Return the headings over several columns, each with a rule below."""
-    cells, rules, first = [""] * table.labels, [], table.labels + 1
-    for name, count in table.groups:
-        cells.append(f"\\multicolumn{{{count}}}{{c}}{{{latex_text(name)}}}")
-        rules.append(f"\\cmidrule(lr){{{first}-{first + count - 1}}}")
-        first += count
-    return [" & ".join(cells) + " \\\\", " ".join(rules)] if table.groups else []
 
 
 def _width(text: str) -> int:

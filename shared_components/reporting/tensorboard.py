@@ -40,11 +40,7 @@ def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) 
 
 
 def write_scalars(folder: Path, record: Mapping[str, Any]) -> None:
-    """Add a record's numbers to the TensorBoard log in ``folder``, one series per site; steps are rounds from 1.
-
-    Raises:
-        NotWritten: The disk is full, for instance.
-    """
+    """Add a record's numbers to the TensorBoard log in ``folder``, by site and round from 1; NotWritten if it fails."""
     from torch.utils.tensorboard import SummaryWriter  # slow to import, and not needed to start training
 
     try:

@@ -28,18 +28,14 @@ def violins(
     *,
     title: str,
     y_label: str,
-    models: tuple[str, str],
-    tested: Mapping[str, PairedTest] | None = None,
-    level: float = 0.01,
+    models: tuple[str, str],  # names of the left and the right model
+    tested: Mapping[str, PairedTest] | None = None,  # for example over videos, if the values are frames; None: of pairs
+    level: float = 0.01,  # of significance
     higher_is_better: bool = True,
 ) -> str:
     """Draw a split violin per name, with its p value and the smallest possible p value.
 
-    `models` are the names of the left and the right model. `tested` are the paired tests by name, for example over
-    videos if the values are frames; by default the pairs are tested. `level` is the significance level.
-
-    Raises:
-        ValueError: A name has different numbers of left and right values.
+    ValueError: a name has different numbers of left and right values.
     """
     tests = tested or {name: paired_test(*pair) for name, pair in pairs.items()}
     known = [v for pair in pairs.values() for side in pair for v in side if math.isfinite(v)]

@@ -14,6 +14,7 @@ from shared_components.federation.messages.schema import REPLY
 from shared_components.federation.protocol import parse_answers
 from shared_components.federation.runs.store import RECORDS
 from shared_components.federation.server.enrolment import Admission
+from shared_components.federation.server.published_models import task_of
 from shared_components.federation.server.state import RoundLog
 from shared_components.federation.server.update_checks import check_extras
 from shared_components.reporting.tensorboard import flatten, progress_line
@@ -127,7 +128,8 @@ def _use(server, task, read):
     """Do with a reply that was read what the server does with it."""
     journal = RoundLog(server.folder / RECORDS, server.upload)
     record = journal.note("site-2", read, Message({}, {}), server.state.partition, round=server.state.round)
-    line = progress_line(record, rounds=2, seconds_left=None, metric=server.first_metric("site-2"))
+    metric = task_of(server.job, server.state.profiles["site-2"].card).metrics[0]
+    line = progress_line(record, rounds=2, seconds_left=None, metric=metric)
     assert line.isprintable() and all(map(math.isfinite, flatten(record).values()))
     json.dumps({**record, "final": read.header.get("final")}).encode()
     try:

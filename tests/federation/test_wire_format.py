@@ -192,7 +192,7 @@ def test_updates_that_wait_on_the_disk_give_the_same_bits(federate, job_on_toy, 
     monkeypatch.setattr(stored, "HELD", 0)
     on_disk = federate(job, folder=tmp_path / "b").enrol()
     while on_disk.asked.task == "round":
-        on_disk.send({s: on_disk.server.keep("round", s, r) for s, r in on_disk.replies().items()})
+        on_disk.send({s: on_disk.server.inbox.keep("round", s, r) for s, r in on_disk.replies().items()})
     assert same(in_memory, on_disk.weights())
 
 
@@ -290,7 +290,7 @@ def test_stored_updates_give_the_bits_of_those_in_memory(job_on_toy, scenes, tmp
 def test_what_a_killed_server_has_left_is_removed_when_its_round_begins_again(federate, toy_bundle, monkeypatch):
     monkeypatch.setattr(stored, "HELD", 0)
     first = federate(make_job("fedavg")).enrol()
-    answer(first.asked, first.sites, keep=first.server.keep)
+    answer(first.asked, first.sites, keep=first.server.inbox.keep)
     assert len(list((first.server.folder / "server" / "updates").iterdir())) == 3
     again = federate(make_job("fedavg"), resume=True).enrol()
     assert not (again.server.folder / "server" / "updates").exists()

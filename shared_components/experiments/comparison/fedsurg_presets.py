@@ -37,15 +37,10 @@ FEDSURG = Preset(
     (
         _row("Untrained", "fedavg", trains=False),
         _row("FedAvg, frozen encoder", "fedavg", network={"trained_encoders": False}),
-        _row("Centralised", "centralised"),
-        _FEDAVG,
-        _FEDSAM,
-        _row("FedMedian", "fedmedian"),
+        _row("Centralised", "centralised"), _FEDAVG, _FEDSAM, _row("FedMedian", "fedmedian"),
         _row("Local (2)", "local", data=_ALL_TRAIN),
         *(_row(f"{row.label}, fine-tuned (2)", "local", after=row, data=_ALL_TRAIN) for row in (_FEDAVG, _FEDSAM)),
     ),
-    layout="unseen",
-    site_set="fedsurg",
-    scales=FEDSURG_SCALES,
+    layout="unseen", site_set="fedsurg", scales=FEDSURG_SCALES,
     remark="(2), Task 2: each centre, also the unseen one, trains alone on its few videos, which no other centre sees",
-)
+)  # fmt: skip

@@ -16,18 +16,8 @@ from itertools import product
 from typing import Any
 
 from shared_components.common.counted import counted
-from shared_components.experiments.comparison.plan import (
-    AVERAGED,
-    BEST_OF,
-    LAST,
-    SMOKE_TEST,
-    DataChanges,
-    Hospitals,
-    Preset,
-    Scale,
-    Variant,
-    Versus,
-)
+from shared_components.experiments.comparison import plan
+from shared_components.experiments.comparison.plan import DataChanges, Hospitals, Preset, Scale, Variant, Versus
 from shared_components.experiments.comparison.starts import NAMES, RESNET, STARTS
 
 BUNDLE = "fl_endovit"
@@ -43,7 +33,7 @@ _BASE: dict[str, Any] = {"network": {"architecture": "base"}}
 PRETRAINING_SCALES = {
     "quick": Scale(
         2, {**_SMALL, "height": 32, "width": 32, "batch_size": 32}, 1, 80, 96,
-        changes={RELEASED: {"training": {"accumulate": 4}}}, remark=SMOKE_TEST,
+        changes={RELEASED: {"training": {"accumulate": 4}}}, remark=plan.SMOKE_TEST,
     ),
     "small": Scale(8, {**_SMALL, "batch_size": 8}, 2, 80, 96, changes={RELEASED: {"training": {"accumulate": 26}}}),
     "paper": Scale(
@@ -57,7 +47,9 @@ PRETRAINING_SCALES = {
 1,369 batches of 256."""
 
 
-def _pretraining_row(label: str, method: str, models: Sequence[str] = (LAST, AVERAGED), **fields: Any) -> Variant:
+def _pretraining_row(
+    label: str, method: str, models: Sequence[str] = (plan.LAST, plan.AVERAGED), **fields: Any
+) -> Variant:
     shows = dict(zip((label, f"{label} + SWA"), models, strict=True))
     return Variant(label, method, bundle=BUNDLE, shows=shows, **fields)
 
@@ -71,10 +63,7 @@ PRETRAINING_TABLES = {
     "fl-endovit-table1": Preset(
         "Layout of FL-EndoViT, Table 1: pre-training at nine unequal sites, at equal steps",
         (
-            _CENTRALISED,
-            _FEDSAM,
-            _FEDAVG,
-            _pretraining_row("FedMedian", "fedmedian"),
+            _CENTRALISED, _FEDSAM, _FEDAVG, _pretraining_row("FedMedian", "fedmedian"),
             *(_pretraining_row(f"QFedAvg (q = {q:g})", "qfedavg", arguments={"q": q}) for q in (2.0, 0.5)),
             _pretraining_row("FedAvgM", "fedavgm"),
             _pretraining_row("Multi-Krum", "multi_krum", arguments=KRUM),
@@ -82,11 +71,7 @@ PRETRAINING_TABLES = {
             _pretraining_row(RELEASED, "fedavg"),
             Variant("Controls", "fedavg", bundle=BUNDLE, trains=False, shows=_CONTROLS),
         ),
-        layout="patches",
-        site_set="endo700k",
-        start="random",
-        rounds=15,
-        scales=PRETRAINING_SCALES,
+        layout="patches", site_set="endo700k", start="random", rounds=15, scales=PRETRAINING_SCALES,
         versus=(
             Versus.of("Adaptive FedSAM", "Centralised"), Versus.of("Adaptive FedSAM", "FedAvg"),
             Versus.of("FedAvg", RELEASED),
@@ -98,16 +83,13 @@ PRETRAINING_TABLES = {
         "Layout of FL-EndoViT, Table 7: pre-training before three tasks",
         tuple(
             _pretraining_row(
-                f"{task}, {row.label}", row.method, tuple(BEST_OF),
+                f"{task}, {row.label}", row.method, tuple(plan.BEST_OF),
                 arguments=row.arguments, data=DataChanges(leaves_out=left_out),
             )
             for task, left_out in _BEFORE.items()
             for row in (_CENTRALISED, _FEDSAM, _FEDAVG)
         ),
-        layout="patches",
-        site_set="endo700k",
-        start="random",
-        scales=PRETRAINING_SCALES,
+        layout="patches", site_set="endo700k", start="random", scales=PRETRAINING_SCALES,
         versus=(
             Versus(
                 (_FEDSAM.label, _CENTRALISED.label),
@@ -194,7 +176,7 @@ def _scales(use: Use, rows: Sequence[Variant]) -> dict[str, Scale]:
             if ", high" in row.label:
                 changes[row.label]["training"] = dict(zip(("height", "width"), HIGH[name], strict=True))
         split = use.videos if name == "paper" else (most, *videos)
-        training, remark = {"height": height, "width": width, **training}, SMOKE_TEST if name == "quick" else ""
+        training, remark = {"height": height, "width": width, **training}, plan.SMOKE_TEST if name == "quick" else ""
         return Scale(rounds, training, frames, *size, (split,) * sites, remark, changes)
 
     return {

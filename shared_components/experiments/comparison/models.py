@@ -92,12 +92,7 @@ def _score_quietly(server: ServerRunner, site: Site, models: Models, name: str) 
 def best_scores(
     folder: Path, rounds: int, final: Mapping[str, Scores], models: set[str], metrics: Sequence[Metric]
 ) -> dict[str, dict[str, Any]]:
-    """Return the best round's records by site, for each of the models that `BEST_OF` contains.
-
-    Args:
-        folder: Folder of the run.
-        final: Scores after the last round, by model.
-    """
+    """Return the best round's records by site for each of `BEST_OF`; `final` are the last round's scores by model."""
     sources = {model: source for model, source in BEST_OF.items() if model in models}
     saved = {r: json.loads(_scores_file(folder, r).read_text("utf-8")) for r in range(1, rounds if sources else 1)}
     by_model = {m: {r: by[source] for r, by in saved.items() if source in by} for m, source in sources.items()}

@@ -110,18 +110,11 @@ def as_page(comparison: Comparison) -> str:
     parts = [(group, gallery(comparison, group), panels(comparison, group)) for group in comparison.groups]
     verdicts = [(group, verdict(comparison, group)) for group in comparison.groups]
     return TEMPLATES.get_template("comparison.html.j2").render(
-        title=comparison.title,
+        title=comparison.title, split=comparison.split, models=comparison.models,
         verdicts=[f"{group.title}: {text}" if text and len(verdicts) > 1 else text for group, text in verdicts],
-        tables=all_tables(comparison),
-        split=comparison.split,
-        models=comparison.models,
-        parts=parts,
-        links=list(_links(parts, bool(failed))),
-        failed=failed,
-        facts=facts(comparison),
-        done=len(results) - len(failed),
-        runs=len(results),
-    )
+        tables=all_tables(comparison), parts=parts, links=list(_links(parts, bool(failed))), failed=failed,
+        facts=facts(comparison), done=len(results) - len(failed), runs=len(results),
+    )  # fmt: skip
 
 
 def _links(parts: Sequence[tuple[Group, Gallery | None, list[Panel]]], failed: bool) -> Iterator[tuple[str, str]]:

@@ -41,14 +41,10 @@ def chosen(count: int) -> list[int]:
 def write_pictures(
     network: nn.Module, task: Task, samples: Sequence[Sample], *, size: tuple[int, int], folder: Path
 ) -> list[dict[str, Any]]:
-    """Write ground truth and prediction of a few samples as ``<number>-<name>.webp``.
+    """Write ground truth and prediction of a few samples as ``<number>-<name>.webp``; `size` is (height, width).
 
-    Args:
-        size: (height, width) of the network's input.
-
-    Returns:
-        For each sample its name, its score by the task's first metric (None: not counted), the names and files of the
-        pictures, the prediction last, and the legend.
+    Return for each sample its name, its score by the task's first metric (None: not counted), the names and files of
+    the pictures, the prediction last, and the legend.
     """
     records = []
     for number, answer, item in predicted(network, task, samples, chosen(len(samples)), size=size):
@@ -166,10 +162,9 @@ def _saved(result: Result, site: str) -> list[_Saved]:
 
 def _row(metric: Metric, sample: str, by_label: Mapping[str, _Saved], labels: Sequence[str]) -> Row:
     first = next(iter(by_label.values()))
-    known = [
-        Picture(name, next(filter(None, (saved.uri(number) for saved in by_label.values())), ""))
-        for number, name in enumerate(first.names[:-1])
-    ]
+    known = []
+    for number, name in enumerate(first.names[:-1]):
+        known.append(Picture(name, next(filter(None, (saved.uri(number) for saved in by_label.values())), "")))
     return Row(sample, known, list(_answers(metric, by_label, labels)), first.record["scale"])
 
 

@@ -76,18 +76,12 @@ class Variant:
         `Run.name` adds the hash of the initial weights.
         """
         values = {
-            "network": dict(self.network),
-            "tasks": dict(self.tasks),
-            "training": dict(self.training),
+            "network": dict(self.network), "tasks": dict(self.tasks), "training": dict(self.training),
             "bundle": self.bundle if self.bundle != bundle_for(self.method) else "",
-            "mixes": self.data.server_frames,
-            "untrained": not self.trains,
-            "after": self.after.identity() if self.after else {},
-            "everywhere": self.data.held_out_trains,
-            "shows": sorted(set(self.shows.values())),
-            "videos": self.data.videos,
-            "leaves_out": self.data.leaves_out,
-        }
+            "mixes": self.data.server_frames, "untrained": not self.trains, "everywhere": self.data.held_out_trains,
+            "after": self.after.identity() if self.after else {}, "shows": sorted(set(self.shows.values())),
+            "videos": self.data.videos, "leaves_out": self.data.leaves_out,
+        }  # fmt: skip
         changed = {name: value for name, value in values.items() if value}
         return {"method": self.method, "arguments": dict(self.arguments), **changed}
 
@@ -221,16 +215,10 @@ class Run:
         return f"{slug[:60]}-seed-{self.seed}-{digest}"
 
     def job(self) -> dict[str, Any]:
+        names = {"name": self.name, "bundle": self.bundle, "method": self.variant.method}
+        settings = {"arguments": dict(self.variant.arguments), "training": self._overrides(), "rounds": self.rounds}
         overrides = {"network": self.variant.network, "tasks": self.variant.tasks}
-        return {
-            "name": self.name,
-            "bundle": self.bundle,
-            "method": self.variant.method,
-            "arguments": dict(self.variant.arguments),
-            "training": self._overrides(),
-            "rounds": self.rounds,
-            **{name: dict(value) for name, value in overrides.items() if value},
-        }
+        return names | settings | {name: dict(value) for name, value in overrides.items() if value}
 
     @property
     def before(self) -> Run | None:

@@ -33,6 +33,11 @@ def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:
     return Variant(label, "pfedsis", arguments, tuple(ticks))
 
 
+def _personal_parts(parts: tuple[str, ...]) -> Variant:
+    ticks = [part in parts for part in _ALL_PARTS]
+    return _pfedsis(" + ".join(parts), ticks, ape=False, sge=False, personal=list(parts))
+
+
 _ALL_PARTS = ("decoder", "q", "k", "v")
 _FEDAVG = Variant("FedAvg", "fedavg")
 _PFEDSIS_METHODS = _rows({
@@ -64,22 +69,15 @@ _PFEDSIS = {
             _pfedsis("GPD + APE", (True, False, True), sge=False),
             _pfedsis("PFedSIS", (True, True, True)),
         ),
-        layout="ablation",
-        tick_names=("GPD", "SGE", "APE"),
+        layout="ablation", tick_names=("GPD", "SGE", "APE"),
     ),
     "pfedsis-table4": Preset(
         "Layout of PFedSIS, Table IV: personal parts",
         (
             replace(_FEDAVG, ticks=(False,) * 4),
-            *(
-                _pfedsis(
-                    " + ".join(parts), [p in parts for p in _ALL_PARTS], ape=False, sge=False, personal=list(parts)
-                )
-                for parts in (("decoder",), ("decoder", "q"), ("decoder", "k"), ("decoder", "v"), _ALL_PARTS)
-            ),
+            *map(_personal_parts, (("decoder",), ("decoder", "q"), ("decoder", "k"), ("decoder", "v"), _ALL_PARTS)),
         ),
-        layout="ablation",
-        tick_names=_ALL_PARTS,
+        layout="ablation", tick_names=_ALL_PARTS,
     ),
 }  # fmt: skip
 _FL_ENDOVIT = {
@@ -90,13 +88,11 @@ _FL_ENDOVIT = {
             Variant("Adaptive FedSAM", "fedsam", {"adaptive": True}),
             *_rows({"FedAvg": "fedavg", "FedMedian": "fedmedian"}),
             *(Variant(f"QFedAvg (q = {q:g})", "qfedavg", {"q": q}) for q in (2.0, 0.5)),
-            Variant("FedAvgM", "fedavgm"),
-            Variant("Multi-Krum", "multi_krum", KRUM),
-            Variant("FedAdam", "fedadam"),
+            Variant("FedAvgM", "fedavgm"), Variant("Multi-Krum", "multi_krum", KRUM), Variant("FedAdam", "fedadam"),
         ),
         remark=KRUM_REMARK,
     )
-}
+}  # fmt: skip
 
 FEDST_TRAINING = {"batch_size": 2, "iterations": 100, "learning_rate": 1.0e-4, "rotation": 20.0, "flips": False}
 """Training settings of all rows (Section 4.1.3), as in bundles/fedst.yaml."""
@@ -108,13 +104,14 @@ SINGLE_FRAMES: dict[str, Any] = {  # FedST's network for single frames, without 
     "tasks": {"segmentation": {"frames": 1, "interval": 0.0}},
 }
 _REMARK = "FedAS needs a network with two decoders and uses pvt_fpn; all other rows use FedST's network"
-_FEDST = Variant("FedST", "fedst")
+_FEDST, _EVERY = Variant("FedST", "fedst"), Variant("Every {iterations} iterations", "fedst")
 _BASELINES = (  # rows of Tables 2, 3 and 8 in their order, without FedST
     *_rows({"Local Train": "local", "Upper bound": "centralised", "FedLD": "fedld"}, **SINGLE_FRAMES),
     *_rows({"FedDP": "feddp", "FedAvg": "fedavg", "FedRep": "fedrep"}, **SINGLE_FRAMES),
     Variant("FedAS", "fedas", bundle="pvt_fpn", tasks={"segmentation": _LOSS}),
 )
-_EFFICIENCY = ("FedAvg", "FedLD", "FedDP", "FedRep", "FedAS", "FedST")
+_BY_LABEL = {row.label: row for row in (*_BASELINES, _FEDST)}
+_EFFICIENCY = [_BY_LABEL[label] for label in ("FedAvg", "FedLD", "FedDP", "FedRep", "FedAS", "FedST")]
 _MIXED: dict[str, Any] = {"data": DataChanges(server_frames=True), "length": Length(times=2)}
 _NO_TEXT, _PROMPT = {"text": "none"}, {"text": "prompt"}
 
@@ -174,14 +171,7 @@ _FEDST_TABLES = {
     "fedst-table8": _all_methods(
         "Table 8: held-out site with binary labels", layout="held-out", held_out_layout="grasp"
     ),
-    "fedst-table9": _fedst(
-        "Table 9: efficiency",
-        *sorted(
-            (row for row in (*_BASELINES, _FEDST) if row.label in _EFFICIENCY),
-            key=lambda row: _EFFICIENCY.index(row.label),
-        ),
-        layout="costs", remark=_REMARK,
-    ),
+    "fedst-table9": _fedst("Table 9: efficiency", *_EFFICIENCY, layout="costs", remark=_REMARK),
     "fedst-figure5": _fedst(
         "Figure 5: three ways of using synthetic frames",
         _row("Without synthetic frames", synthetic="none"),
@@ -194,10 +184,7 @@ _FEDST_TABLES = {
     ),
     "fedst-figure6": _fedst(  # every 10, 50, 100, 200 and 500 iterations
         "Figure 6: communication interval",
-        *(
-            replace(_FEDST, label="Every {iterations} iterations", length=Length(share=share))
-            for share in (0.1, 0.5, 1.0, 2.0, 5.0)
-        ),
+        *(replace(_EVERY, length=Length(share=share)) for share in (0.1, 0.5, 1.0, 2.0, 5.0)),
         remark="All rows take the same total of iterations",
     ),
     "fedst-figure7": _fedst(  # each baseline without and with synthetic frames at all sites

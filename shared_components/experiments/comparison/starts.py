@@ -6,16 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from shared_components.core import initial_weights
 from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import (
-    FILE,
-    RANDOM,
-    RENDERED,
-    describe_start,
-    load_initial_weights,
-    source_of,
-)
+from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, load_initial_weights, source_of
 from shared_components.experiments.comparison.plan import Preset, Run, Scale, Variant, at_scale
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
@@ -66,20 +60,21 @@ def with_starts(preset: Preset, files: Files, scale: Scale) -> Preset:
     kept = tuple(row for row in preset.variants if row.start not in missing | unfit)
     labels = {row.label for row in kept}
     pairs = [replace(v, rows={n: pair for n, pair in v.rows.items() if set(pair) <= labels}) for v in preset.versus]
-    remarks = (
-        preset.remark,
-        _describe_files(files),
+    left_out = (
         _left_out(missing, "no weights are given"),
         _left_out(unfit, "the shipped weights do not fit the network"),
     )
-    remark = ". ".join(filter(None, remarks))
+    remark = ". ".join(filter(None, (preset.remark, _describe_files(files), *left_out)))
     return replace(preset, variants=kept, remark=remark, versus=tuple(v for v in pairs if v.rows))
 
 
 def _describe_files(files: Files) -> str:
     """Return names and files of the starts with the first digits of their hashes: ``RN50 is a.pth (1f0c22ab)``."""
     sources = {name: source for name, file in files.items() if (source := source_of(FILE, "", file))}
-    texts = {n: describe_start({"start": path.name, "sha256": sha256}) for n, (path, sha256) in sources.items()}
+    texts = {
+        n: initial_weights.describe_start({"start": path.name, "sha256": sha256})
+        for n, (path, sha256) in sources.items()
+    }
     return ", ".join(f"{NAMES[name]} is {text}" for name, text in texts.items())
 
 

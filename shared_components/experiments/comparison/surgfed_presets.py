@@ -51,15 +51,13 @@ _LOCAL = _baseline("Local Train", "local")
 _FEDAVG = _baseline("FedAvg", "fedavg", arguments={"personal": list(HEAD)})
 _SURGFED = Variant("SurgFed", "surgfed")
 _METHODS = (
-    _baseline("Inference Only", "local", trains=False),
-    _LOCAL,
-    _FEDAVG,
+    _baseline("Inference Only", "local", trains=False), _LOCAL, _FEDAVG,
     _baseline("FedAvg + Cluster", "fedavg_cluster", arguments={"group": "kind"}),
     _baseline("FedRep", "fedrep", arguments={"personal": [*DECODER, *HEAD]}),
     _baseline("FedProx", "fedprox", arguments={"personal": list(HEAD)}),
     _baseline("MaT-FL", "mat_fl", arguments={"shared": list(MEMORY)}),
     _baseline("FedHCA2", "fedhca2", arguments={"encoder": list(MEMORY), "decoders": list(DECODER)}),
-)
+)  # fmt: skip
 _FROZEN = _baseline("Decoder alone, local", "local", training={"fixed": list(MEMORY)})
 _FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SurgFed", {}), ("SurgFed w/o LCS", {"lcs": False}), ("SurgFed w/o LHA", {"lha": False})
@@ -82,10 +80,8 @@ SURGFED_TABLES = {
     "surgfed-table1": _preset("Table I: methods on one backbone", *_METHODS, _FROZEN, _SURGFED),
     "surgfed-table2": _preset(
         "Table II: its components, and controls",
-        replace(_LOCAL, ticks=_NO_TICKS),
-        replace(_FEDAVG, ticks=_NO_TICKS),
-        _row("SurgFed w/o LHA", _LCS, lha=False),
-        _row("SurgFed w/o LCS", _LHA, lcs=False),
+        replace(_LOCAL, ticks=_NO_TICKS), replace(_FEDAVG, ticks=_NO_TICKS),
+        _row("SurgFed w/o LHA", _LCS, lha=False), _row("SurgFed w/o LCS", _LHA, lcs=False),
         Variant("SurgFed w/o LCS + Prompt", "surgfed", ticks=(False, True, True), network=_PROMPT),
         replace(_SURGFED, ticks=_BOTH),
         _row("SurgFed w/o LHA (Mem)", _LCS, fixed=DECODER, lha=False),

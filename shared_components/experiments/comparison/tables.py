@@ -7,19 +7,12 @@ from functools import partial
 from operator import methodcaller
 
 from shared_components.core.card import DASH, Metric, fixed
+from shared_components.experiments.comparison import results
 from shared_components.experiments.comparison.delta import DELTA, delta_of
 from shared_components.experiments.comparison.mixing_figure import LAYOUT, mixing_table
 from shared_components.experiments.comparison.models import rounds_table
 from shared_components.experiments.comparison.pictures import OUTSIDE_PICTURES
-from shared_components.experiments.comparison.results import (
-    Comparison,
-    Result,
-    by_seed,
-    common_means,
-    contest,
-    facts,
-    mean_and_deviation,
-)
+from shared_components.experiments.comparison.results import Comparison, Result, common_means, mean_and_deviation
 from shared_components.experiments.comparison.versus import versus_table
 from shared_components.reporting.records import Group
 from shared_components.reporting.tables import Table
@@ -47,18 +40,13 @@ def all_tables(comparison: Comparison) -> list[Table]:
     """Return the preset's own tables, then the tables of scores of each task, costs, tests and runs."""
     own = own_tables(comparison) if comparison.layout != "scores" and comparison.groups else []
     scores = [table for group in comparison.groups for table in _paper_tables(comparison, group)]
-    contests = [
-        table
-        for group in comparison.groups
-        for table in (contest_table(comparison, group), versus_table(comparison, group))
-        if table
-    ]
+    contests = [build(comparison, group) for group in comparison.groups for build in (contest_table, versus_table)]
     return [
         *own,
         *(scores or [empty_table(comparison)]),
         *(delta_tables(comparison) if comparison.layout not in WITH_DELTA else []),
         *([cost_table(comparison)] if comparison.layout != "costs" else []),
-        *contests,
+        *filter(None, contests),
         run_table(comparison),
     ]
 
@@ -206,11 +194,10 @@ def unseen_table(comparison: Comparison, group: Group) -> Table:
 
 def class_table(comparison: Comparison, group: Group) -> Table:
     """Tabulate F1 and recall of each class, as FL-EndoViT's Table 11, which calls the recall accuracy."""
+    value = partial(_class_score, sites=group.sites)
     columns = [
-        _column(
-            metric, f"{name}, {metric.heading}", partial(_class_score, sites=group.sites, name=name, key=metric.name)
-        )
-        for metric in CLASS_METRICS
+        _column(m, f"{name}, {m.heading}", partial(value, name=name, key=m.name))
+        for m in CLASS_METRICS
         for name in group.card.outputs
     ]
     note = f"Averages over the sites that have the class. {_score_note(comparison)}"
@@ -227,18 +214,15 @@ def cost_table(comparison: Comparison) -> Table:
     columns = [
         Column(heading, methodcaller("cost", name), digits, factor)
         for heading, name, digits, factor in (
-            ("Inference ms/frame", "ms_frame", 2, 1.0),
-            ("Frames/s of a video", "frames_per_second", 2, 1.0),
+            ("Inference ms/frame", "ms_frame", 2, 1.0), ("Frames/s of a video", "frames_per_second", 2, 1.0),
             ("Parameters, site (K)", "parameters_site", 3, 1e-3),
             ("Parameters, server (K)", "parameters_server", 1, 1e-3),
-            ("Trained MB", "parameters_trained", 2, 4e-6),
-            ("Server MB", "parameters_server", 2, 4e-6),
-            ("Up MB/round", "bytes_up", 1, 1e-6),
-            ("Down MB/round", "bytes_down", 1, 1e-6),
+            ("Trained MB", "parameters_trained", 2, 4e-6), ("Server MB", "parameters_server", 2, 4e-6),
+            ("Up MB/round", "bytes_up", 1, 1e-6), ("Down MB/round", "bytes_down", 1, 1e-6),
             ("Slowest site s/round", "seconds_round_slowest", 2, 1.0),
             ("Server s/round", "seconds_aggregation", 3, 1.0),
         )
-    ]
+    ]  # fmt: skip
     note = (
         "Means over seeds. Inference time is per sample, such as a clip. A video's frames are timed one by one. "
         "MB are per site, with 4 bytes per parameter (2 in SurgFed's paper). A site's seconds include validation of "
@@ -252,7 +236,7 @@ def cost_table(comparison: Comparison) -> Table:
 def contest_table(comparison: Comparison, group: Group) -> Table:
     """Tabulate for each metric whether the best two rows differ."""
     rows = []
-    for best_two in filter(None, (contest(comparison, group, metric) for metric in group.metrics)):
+    for best_two in filter(None, (results.contest(comparison, group, metric) for metric in group.metrics)):
         p_values = [best_two.untested or fixed(p, 4) for p in (best_two.t_test, best_two.wilcoxon)]
         names, difference = (best_two.best, best_two.second), best_two.metric.text(best_two.difference)
         rows.append((best_two.metric.heading, *names, difference, str(best_two.seeds), *p_values))
@@ -280,14 +264,14 @@ def run_table(comparison: Comparison) -> Table:
         f"scores.json. Training s: all rounds; {DASH} if the training was interrupted. Scoring s: each site's best "
         "model on its test videos"
     )
-    known = facts(comparison)
+    known = results.facts(comparison)
     note += ". NOT all runs have the same commit" if ", " in known["commit"] else ""
     note += f". {known['hardware']}" if known["hardware"] else ""
     return Table("Runs", ("Method", "Seed", "Run", "Commit", "Training s", "Scoring s"), tuple(rows), 4, note)
 
 
 def _score_note(comparison: Comparison) -> str:
-    known = facts(comparison)
+    known = results.facts(comparison)
     several = ", " in known["seeds"]
     text = f"Mean ± sample standard deviation over seeds {known['seeds']}" if several else f"Seed {known['seeds']}"
     text += f". Rounds: {known['rounds']}, {known['size']}, start: {known['start']}. Models: "
@@ -313,7 +297,7 @@ def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: 
     marks: dict[tuple[int, int], str] = {}
     seeds_differ = False
     for number, column in enumerate(columns, start=1 + len(names)):
-        values = by_seed(comparison, column.value)
+        values = results.by_seed(comparison, column.value)
         texts.append([_text(column, *mean_and_deviation(list(row.values()))) for row in values.values()])
         ranks = _ranks(column, list(common_means(comparison, column.value).values()))
         marks |= {(row, number): rank for row, rank in enumerate(ranks) if rank}

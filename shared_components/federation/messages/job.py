@@ -132,17 +132,14 @@ class Job:
             raise ValueError(f"{who}: wire is {self.wire}, which secure_sums do not take; {remedy}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return {key: dict(v) if isinstance(v, Mapping) else v for key, v in asdict(self).items()}
 
     @property
     def noise(self) -> Privacy | None:
-        """Section ``privacy``, or None."""
         return Privacy(**self.privacy) if self.privacy else None
 
     @property
     def sums(self) -> SecureSums | None:
-        """Section ``secure_sums``, or None."""
         return SecureSums(**self.secure_sums) if self.secure_sums else None
 
     def open_bundle(self) -> Bundle:

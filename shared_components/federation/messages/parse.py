@@ -14,16 +14,9 @@ from torch import Tensor
 from shared_components.common.sanitise import is_plain
 from shared_components.common.schema import kind_of, short_repr
 from shared_components.core.partition import Pieces
+from shared_components.federation.messages import Message, Place, RejectedUpdate, Reply, Request, total_bytes
 from shared_components.federation.messages.job import LATEST, Job, folder_name
-from shared_components.federation.messages.message import (
-    Message,
-    Place,
-    RejectedUpdate,
-    Reply,
-    Request,
-    all_finite,
-    total_bytes,
-)
+from shared_components.federation.messages.message import all_finite
 from shared_components.federation.messages.schema import PROFILE, TASKS, check_reply_header, check_request_header
 from shared_components.federation.messages.stored import StoredPieces
 

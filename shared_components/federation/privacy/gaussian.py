@@ -50,30 +50,20 @@ class Privacy(Schema, frozen=True):
 
 
 def clip_and_noise(
-    received: Pieces,
-    trained: Pieces,
+    received: Pieces,  # before training
+    trained: Pieces,  # after training, with the same names, shapes and types
     *,
-    clip: float,
-    noise_multiplier: float,
+    clip: float,  # above 0; infinity does not clip
+    noise_multiplier: float,  # 0 adds no noise
     random: Randomness = os.urandom,
-    variances: Collection[str] = (),
+    variances: Collection[str] = (),  # names of pieces that must not become negative
 ) -> tuple[Pieces, float]:
     """Return the received pieces plus their clipped change plus noise.
 
     The change of all floating pieces together is scaled to the L2 norm ``clip`` if it is larger. Integers (counts of
-    batches) stay as received. FloatingPointError: the change is not finite.
-
-    Args:
-        received: Pieces before training.
-        trained: Pieces after training, with the same names, shapes and types.
-        clip: Above 0; infinity does not clip.
-        noise_multiplier: 0 adds no noise.
-        random: Source of random bytes, the operating system's except in tests. The generators of torch and numpy are
-            not safe: torch has only 2^32 seeds, and a few numbers reveal the others.
-        variances: Names of pieces that must not become negative.
-
-    Returns:
-        The pieces, and the norm of the change before clipping, which is as secret as the data.
+    batches) stay as received. Return also the norm of the change before clipping, which is as secret as the data.
+    ``random`` is the operating system's except in tests. The generators of torch and numpy are not safe: torch has only
+    2^32 seeds, and a few numbers reveal the others. FloatingPointError: the change is not finite.
     """
     moving = [name for name, value in received.items() if value.is_floating_point()]
     changes = {name: trained[name].double() - received[name].double() for name in moving}

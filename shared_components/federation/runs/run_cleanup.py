@@ -12,16 +12,8 @@ from typing import Any
 from shared_components.core.feature_cache import FOLDER
 from shared_components.federation.messages import FederationError
 from shared_components.federation.messages.job import LATEST
-from shared_components.federation.runs.run_folder import (
-    DESCRIPTION,
-    ENROLLED,
-    LOCK,
-    STAMP,
-    is_locked,
-    lock_run,
-    order,
-    point_latest_to,
-)
+from shared_components.federation.runs import run_folder
+from shared_components.federation.runs.run_folder import DESCRIPTION, is_locked, order
 from shared_components.federation.runs.store import rounds_in
 from shared_components.reporting.records import EARLY
 
@@ -29,7 +21,7 @@ _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspa
 _FOLDERS_OF_A_SITE = {FOLDER, "overlays", "sent", "tensorboard"}
 _FILE_OF_A_RUN = re.compile(  # with a dot before and a number after: from an interrupted `atomically`
     r"(\.?(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl)(\.\d+)?"
-    rf"|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?)"
+    rf"|{re.escape(run_folder.LOCK)}|.*\.safetensors(\.\d+)?)"
 )
 
 
@@ -74,7 +66,7 @@ def find_runs(place: Path) -> list[KeptRun]:
 
 def is_run(folder: Path) -> bool:
     """Return whether a folder is a run; a folder with any foreign file is none."""
-    if not STAMP.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+    if not run_folder.STAMP.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
         return False
     description = folder / DESCRIPTION
     if description.is_file():
@@ -112,7 +104,7 @@ def read_run(folder: Path) -> KeptRun:
 
 def _from_enrolment(folder: Path) -> dict[str, Any]:
     """Describe a run by the job that a site here has enrolled with, as in a site's deployment; empty without any."""
-    for path in sorted(folder.glob(f"*/{ENROLLED}")):
+    for path in sorted(folder.glob(f"*/{run_folder.ENROLLED}")):
         job = _read_json(path).get("job")
         if isinstance(job, dict) and isinstance(job.get("method"), str) and isinstance(job.get("rounds"), int):
             last = rounds_in(path.parent)[-1:] or [-1]
@@ -150,7 +142,7 @@ def remove(run: KeptRun, *, models_only: bool = False) -> int:
     """
     if not is_run(run.folder):
         raise FederationError(f"{run.folder}: is no run; it was left in place")
-    with lock_run(run.folder):
+    with run_folder.lock_run(run.folder):
         before = _sizes(run.folder, freed=True)
         if models_only:
             for path in run.folder.rglob("*.safetensors"):
@@ -163,7 +155,7 @@ def remove(run: KeptRun, *, models_only: bool = False) -> int:
         job = run.folder.parent
         (job / LATEST).unlink()
         if left := [path for path in job.iterdir() if is_run(path) and (path / DESCRIPTION).is_file()]:
-            point_latest_to(max(left, key=lambda path: order(path.name)))
+            run_folder.point_latest_to(max(left, key=lambda path: order(path.name)))
     return sum(before.values()) - sum(_sizes(run.folder, freed=True).values())
 
 

@@ -236,15 +236,8 @@ def describe(job: Job, method: Method, sites: list[str], facts: dict[str, Any]) 
     """Return the content of run.json: job, method, sites, ``facts`` of the enrolment, and provenance."""
     from shared_components.federation.runs.provenance import provenance
 
-    return {
-        "job": job.to_json(),
-        "method": job.method,
-        "said": {"label": method.about.label, "idea": method.about.idea, "paper": method.about.paper},
-        "arguments": dict(job.arguments),
-        "bundle": job.bundle,
-        "rounds": job.rounds,
-        "sites": sites,
-        **facts,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        **provenance(job),
-    }
+    said = {key: getattr(method.about, key) for key in ("label", "idea", "paper")}
+    settings = {"bundle": job.bundle, "rounds": job.rounds, "sites": sites}
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    about = {"job": job.to_json(), "method": job.method, "said": said, "arguments": dict(job.arguments)}
+    return {**about, **settings, **facts, "started": started, **provenance(job)}

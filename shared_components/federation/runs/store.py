@@ -107,7 +107,6 @@ class RoundFiles:
         self.folder, self._of, self._keep = folder, of, keep
 
     def path(self, round: int) -> Path:
-        """Return the file of one round."""
         return self.folder / f"round-{round:05d}.safetensors"
 
     def rounds(self) -> list[int]:

@@ -40,17 +40,13 @@ def write_models(
     job: Job,
     method: Method,
     state: ServerState,
-    delivered: Models,
+    delivered: Models,  # what the sites received at the finish
     replies: Mapping[str, Reply],
     folder: Path,
     *,
-    file: Path | None,
+    file: Path | None,  # first weights of a job with ``start: file``, if the server has them
 ) -> dict[str, Any]:
-    """Write the models for held-out sites and the published models into the server's ``folder``; return their record.
-
-    ``delivered`` are the models that the sites received at the finish, ``replies`` their answers. ``file`` has the
-    first weights of a job with ``start: file``, if the server has them.
-    """
+    """Write the models for held-out sites and the published models into ``folder``; return their record."""
     shutil.rmtree(folder / SINGLE, ignore_errors=True)  # from an earlier finish: a site may have withdrawn its consent
     for path in folder.glob("model*.safetensors"):
         path.unlink()
@@ -65,10 +61,7 @@ def write_models(
         paste(delivered.of(site), partition, first)
         return first
 
-    consenting, published = (
-        _checked_models(replies, state.sites, group, expected, largest_change=job.largest_change)
-        for group in PUBLISHED_MODELS
-    )
+    consenting, published = (_checked_models(replies, state.sites, group, expected, job) for group in PUBLISHED_MODELS)
     files: dict[str, str] = {}
     models = _held_out_models(method, state, delivered, consenting)
     for number, (card, model) in enumerate(models.items()):
@@ -84,23 +77,18 @@ def write_models(
 
 
 def _checked_models(
-    replies: Mapping[str, Reply],
-    sites: Sequence[str],
-    group: str,
-    expected: Callable[[str], State],
-    *,
-    largest_change: float,
+    replies: Mapping[str, Reply], sites: Sequence[str], group: str, expected: Callable[[str], State], job: Job
 ) -> dict[str, Pieces]:
     """Return the whole models in a group of the replies to the finish, in order of ``sites``.
 
     A model is left out with a warning if a name, shape or type differs from the ``expected`` tensors of its site, or if
-    it is further from them than ``largest_change`` allows.
+    it is further from them than the job's ``largest_change`` allows.
     """
     models: dict[str, Pieces] = {}
     for site in (site for site in sites if site in replies and group in replies[site].groups):
         model = replies[site].groups[group]
         try:
-            check_pieces(model, expected(site), largest_change=largest_change)
+            check_pieces(model, expected(site), largest_change=job.largest_change)
             models[site] = model
         except RejectedUpdate as error:
             logger.warning("the model that %s gives ('%s') is not used: %s", site, group, error)

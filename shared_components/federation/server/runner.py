@@ -11,7 +11,6 @@ from typing import Any
 from shared_components.common.atomic import write_json
 from shared_components.common.counted import counted
 from shared_components.common.progress import report_progress
-from shared_components.core.card import Metric
 from shared_components.core.method import Method, Models, Update, load_method, site_order
 from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
 from shared_components.federation.messages.stored import Inbox
@@ -42,26 +41,17 @@ class OpenRound:
 
 
 class ServerRunner:
-    """The server of one run. `protocol.conduct` calls the methods in order, after `resume` if the run may exist.
-
-    Args:
-        job: Settings of the job.
-        sites: Names of the sites, in any order.
-        folder: The run's folder, see `run_folder.open_run`; it has all that a resume needs.
-        find_data: Finds the data of a server that trains, from the job and the number after the last site's.
-        start_weights: File of the first weights, if the server trains and ``start`` is ``file``.
-        project: Root certificate of the startup kit, which verifies the sites' keys of secure sums.
-    """
+    """The server of one run. `protocol.conduct` calls the methods in order, after `resume` if the run may exist."""
 
     def __init__(
         self,
         job: Job,
-        sites: Sequence[str],
-        folder: Path,
+        sites: Sequence[str],  # in any order
+        folder: Path,  # of the run, see `run_folder.open_run`; it has all that a resume needs
         *,
-        find_data: FindSite | None = None,
-        start_weights: Path | None = None,
-        project: Project | None = None,
+        find_data: FindSite | None = None,  # data of a server that trains
+        start_weights: Path | None = None,  # file of the first weights, if the server trains and ``start`` is ``file``
+        project: Project | None = None,  # root certificate of the kit, which verifies the sites' keys of secure sums
     ) -> None:
         self.job, self.folder = job, folder
         self.method: Method = load_method(job.method, **job.arguments)
@@ -72,7 +62,7 @@ class ServerRunner:
         self.training = ServerTraining(job, find_data, start_weights)
         self.left_out: dict[str, str] = {}  # reason for each site that the enrolment left out
         self._admission: Admission | None = None  # until the run begins
-        self._inbox, self._open_round = Inbox(folder / "server" / "updates"), OpenRound()
+        self.inbox, self._open_round = Inbox(folder / "server" / "updates"), OpenRound()
 
     def wanted(self, asked: Collection[str]) -> int:
         """Return the number of answers that the job needs: its ``min_sites``, or all."""
@@ -84,7 +74,6 @@ class ServerRunner:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The records of all rounds so far."""
         return self.round_log.records
 
     @property
@@ -158,14 +147,10 @@ class ServerRunner:
         }
         write_json(self.folder / "run.json", run_folder.describe(self.job, method, state.sites, facts))
 
-    def first_metric(self, site: str) -> Metric:
-        """Return the metric that selects a site's best model."""
-        return task_of(self.job, self.state.profiles[site].card).metrics[0]
-
     def round_messages(self) -> dict[str, Message]:
         """Return a message for each site that the current round asks."""
         self._open_round = OpenRound(self._sampled())
-        self._inbox.empty()  # files of a server that was killed
+        self.inbox.empty()  # files of a server that was killed
         sites, samples = self._open_round.sites, {site: p.samples for site, p in self.state.profiles.items()}
         if len(sites) < (total := len(self.state.sites)):
             logger.info("round %d asks %d of %d sites (client_fraction)", self.state.round + 1, len(sites), total)
@@ -214,10 +199,6 @@ class ServerRunner:
         sent = self._open_round.messages.get(site, Message({}))
         return self.round_log.note(site, reply, sent, self.state.partition, round=self.state.round)
 
-    def keep(self, task: str, site: str, reply: Reply) -> Reply:
-        """Store a reply until its task ends, in memory or on disk; return the stored reply."""
-        return self._inbox.keep(task, site, reply)
-
     def judge(self, site: str, reply: Reply) -> Update | RejectedUpdate:
         """Return the update of a reply to the round, or the reason for its rejection; each reply is checked once."""
         known = self._open_round.outcomes.get(site)
@@ -265,7 +246,7 @@ class ServerRunner:
             **result.report,
         }
         self.round_log.close(record)
-        self._inbox.empty()
+        self.inbox.empty()
         self._open_round.outcomes.clear()  # as large as the models
         state.answered |= {update.site: state.round for update in updates}
         state.round += 1
@@ -314,7 +295,7 @@ class ServerRunner:
             logger.warning("%s has not finished: %s", site, reason)
         folder, file = self.folder / "server", self.training.start_weights
         record = write_models(self.job, self.method, self.state, self._final_models, replies, folder, file=file)
-        self._inbox.empty()
+        self.inbox.empty()
         self.round_log.close(*finals, record)
         self.round_log.write()
 
@@ -332,8 +313,7 @@ class ServerRunner:
         return True
 
     def _save(self) -> None:
-        files = run_folder.server_files(self.folder)
-        files.save(self.state.round - 1, *self.state.pack(self.round_log.records))
+        run_folder.server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.records))
         self.round_log.write()
         run_folder.change_description(self.folder, **{run_folder.ENDED: self.state.round})
 

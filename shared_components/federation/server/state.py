@@ -65,15 +65,9 @@ class ServerState:
 
 def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, Any]:
     """Return the plain values of every message to a site, see `schema.REQUEST`."""
-    return {
-        "job": job.to_json(),
-        "run": run,
-        "round": state.round,
-        "index": state.sites.index(site),
-        "number": state.numbers[site],
-        "numbers": len(state.numbers),
-        "sites": len(state.sites),
-    }
+    place = {"index": state.sites.index(site), "number": state.numbers[site]}
+    counts = {"numbers": len(state.numbers), "sites": len(state.sites)}
+    return {"job": job.to_json(), "run": run, "round": state.round, **place, **counts}
 
 
 def deliveries(

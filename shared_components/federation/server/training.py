@@ -102,10 +102,8 @@ class ServerTraining:
         """Run the method's training at the server after a round's aggregation.
 
         A resumed run gives equal bits: all random numbers follow from (seed, the number after the last site's, round),
-        and ``kept`` has optimizers and memory. FederationError: the training fails.
-
-        Returns:
-            The method's result, the tensors to keep, and fields for the aggregation's record.
+        and ``kept`` has optimizers and memory. Return the method's result, the tensors to keep, and fields for the
+        aggregation's record. FederationError: the training fails.
         """
         data = self.data
         assert data is not None
@@ -118,16 +116,12 @@ class ServerTraining:
             _refuse_other_fixed(fixed_hash(setup.network.state_dict(), setup.partition), data.profile.fixed)
             paste(shared, setup.partition, setup.network.state_dict())
             memory = memory_of(kept)
+            context = _context(setup, self.job, round=round, number=sites, memory=memory, received=dict(shared))
+            settings = setup.bundle.training.for_samples(len(data.samples))
             work = LocalRound(
-                network=setup.network,
-                partition=setup.partition,
-                context=_context(setup, self.job, round=round, number=sites, memory=memory, received=dict(shared)),
-                method=method,
-                dataset=setup.dataset(data.samples),
-                settings=setup.bundle.training.for_samples(len(data.samples)),
-                kept=kept,
+                setup.network, setup.partition, context, method, setup.dataset(data.samples), settings, kept,
                 validation=setup.dataset(data.validation) if data.validation else None,
-            )
+            )  # fmt: skip
             outcome, losses = method.server.update(work, result)
         except (SiteError, ValueError, FloatingPointError) as error:
             raise FederationError(f"the server cannot train: {error}") from error

@@ -24,15 +24,10 @@ SUM = "sum"  # site name of the single update that the aggregator gets from a se
 
 
 class Plain:
-    """Updates as the sites trained them.
+    """Updates as the sites trained them."""
 
-    Attributes:
-        least: Number of updates that this kind of upload needs in a round.
-        to_unmask: Number of sites that must open their shares of a sum's masks.
-    """
-
-    least = 1
-    to_unmask = 0
+    least = 1  # number of updates that this kind of upload needs in a round
+    to_unmask = 0  # number of sites that must open their shares of a sum's masks
 
     def __init__(self, job: Job) -> None:
         self._job = job

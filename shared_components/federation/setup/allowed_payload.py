@@ -27,7 +27,6 @@ class Expected:
     partition: Partition
 
     def pieces(self, *roles: Role) -> Pieces:
-        """Return the pieces of these roles by name."""
         return {name: piece.view(self.state) for name, piece in self.partition.with_roles(*roles).items()}
 
 

@@ -27,16 +27,9 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
     ``<site>.yaml``, or a path with ``{site}`` in it), then ``<local>/site.yaml``, then, in a simulator, a synthetic
     site that is rendered now. If the variable is set, a missing file is an error.
 
-    Args:
-        name: The site's name in the federation.
-        local: The ``local`` folder of the site's FLARE workspace.
-        scenes: Folder for synthetic sites in a simulator, sized by the job's ``synthetic``; None in a deployment.
-        job: Settings of the job.
-        index: The site's number, which selects its look; names do not change the result.
-
-    Raises:
-        SiteRefusal: There is no description.
-        SiteError: The description is wrong.
+    ``local`` is the folder of the site's FLARE workspace. ``scenes`` is the folder for synthetic sites, sized by the
+    job's ``synthetic``; None in a deployment. ``index`` is the site's number, which selects its look. SiteRefusal:
+    there is no description. SiteError: the description is wrong.
     """
     path = _configured(name) or local / "site.yaml"
     if not path.is_file() and scenes is not None and not os.environ.get(SITE_VARIABLE):

@@ -20,10 +20,11 @@ from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.initial_weights import describe_start, unused_file_warning
-from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
+from shared_components.core.partition import Pieces, cut, fixed_hash, paste
 from shared_components.core.site_conditioning import facts_of
 from shared_components.core.streams import unseen_at_first
 from shared_components.core.text.vectors import TextError
+from shared_components.core.training_settings import Training
 from shared_components.data.dataset import SampleDataset, collate
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import Sample, samples
@@ -117,7 +118,7 @@ class SiteRunner:
         dataset = setup.dataset(self._samples(setup, request, "train"))
         local.check_answers(setup.network, setup.task, setup.size)
         setup.task.add_randomness(collate([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
-        self._check_count(setup, len(dataset))
+        self._warn_of_few(setup.bundle.training, len(dataset))
         state = setup.network.state_dict()
         profile: dict[str, Any] = {
             "samples": len(dataset),
@@ -127,15 +128,13 @@ class SiteRunner:
             "fixed": fixed_hash(state, setup.partition),
             "prepared": prepared,
             "start": {key: setup.start[key] for key in ("start", "sha256")},
+            **upload.enrolment(),
         }
-        pieces = cut(state, setup.partition, *((Role.GLOBAL, Role.MIXED) if request.send_initial else ()))
-        profile |= upload.enrolment()
         keep_agreed(request, self.folder, site=self.name)
-        return Message(profile, pieces)
+        return Message(profile, cut(state, setup.partition, *(disclosure.SENT if request.send_initial else ())))
 
     def _write_what_leaves(self, setup: SiteSetup, request: Request) -> None:
-        expected = Expected(setup.method, setup.task, setup.network.state_dict(), setup.partition)
-        site = setup.site
+        expected, site = Expected(setup.method, setup.task, setup.network.state_dict(), setup.partition), setup.site
         report = disclosure.what_leaves(request.job, expected, publish=site.publish, withhold=site.withhold)
         path = self._files(request).folder / disclosure.FILE
         write_json(path, report.to_json())
@@ -153,9 +152,8 @@ class SiteRunner:
                     self.name, split, frames[0].video, frames[0].index, more,
                 )  # fmt: skip
 
-    def _check_count(self, setup: SiteSetup, samples: int) -> None:
+    def _warn_of_few(self, training: Training, samples: int) -> None:
         """Warn of fewer samples than a batch, or refuse them by ValueError, see `Training.for_samples`."""
-        training = setup.bundle.training
         if samples < training.batch_size:
             size, count = training.for_samples(samples).batch_size, counted(samples, "training sample")
             how = f"batches of {size}" if size < training.batch_size else "some come twice in it"
@@ -202,7 +200,7 @@ class SiteRunner:
         samples = len(self._samples(setup, request, "train"))
         reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": request.round, "site": self.name, **reply})
-        pieces = cut(setup.network.state_dict(), setup.partition, Role.GLOBAL, Role.MIXED)
+        pieces = cut(setup.network.state_dict(), setup.partition, *disclosure.SENT)
         return upload.update(request, reply, pieces, extras)
 
     def _restore(self, request: Request, site: Site) -> tuple[SiteSetup, SiteState]:
@@ -217,50 +215,34 @@ class SiteRunner:
         dataset = self._training_samples(setup, request)
         settings = setup.bundle.training.for_samples(len(dataset))
         context = local.make_context(
-            settings,
-            setup.task,
-            round=request.round,
-            rounds=request.job.rounds,
-            rate=setup.method.local.rates(request.round),
-            site=request.place.index,
-            sites=request.place.sites,
-            items=request.items,
-            received=request.pieces,
-            broadcast=request.groups,
-            memory=dict(state.memory),
-        )
+            settings, setup.task, round=request.round, rounds=request.job.rounds,
+            rate=setup.method.local.rates(request.round), site=request.place.index, sites=request.place.sites,
+            items=request.items, received=request.pieces, broadcast=request.groups, memory=dict(state.memory),
+        )  # fmt: skip
+        features = open_cache(setup.network, setup.partition, settings, self._files(request).folder / FOLDER)
         return LocalRound(
-            network=setup.network,
-            partition=setup.partition,
-            context=context,
-            method=setup.method,
-            dataset=dataset,
-            settings=settings,
-            kept=state.optimizers,
-            features=open_cache(setup.network, setup.partition, settings, self._files(request).folder / FOLDER),
-            stop=self._refuse_if_stopped,
-        )
+            setup.network, setup.partition, context, setup.method, dataset, settings, state.optimizers,
+            features=features, stop=self._refuse_if_stopped,
+        )  # fmt: skip
 
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:
         setup, state = self._restore(request, site)
         files, clock = self._files(request), _Clock(self._began)
-        folder = files.folder
         clock.mark("starting")
         chosen = self._samples(setup, request, "validation")
         published: dict[str, Pieces] = {}
         with setup.deployed(state.memory):
             metrics = evaluation.score_quickly(setup.network, setup.task, setup.dataset(chosen))
             save_best(setup, files, request.round, metrics, state.best, name=self.name)
-            setup.save_model(folder / "model.safetensors", name=self.name, round=request.round, scores=metrics)
+            setup.save_model(files.folder / "model.safetensors", name=self.name, round=request.round, scores=metrics)
             if groups := [group for group in PUBLISHED_MODELS if group in site.publish]:
                 whole = {n: v.detach().cpu().clone() for n, v in setup.network.state_dict().items()}
                 published = dict.fromkeys(groups, whole)
-            scores = evaluation.score_fully(
-                setup.network, setup.task, chosen, size=setup.size, split="validation", pictures=folder / "overlays"
-            )
-        shutil.rmtree(folder / FOLDER, ignore_errors=True)
+            options: dict[str, Any] = {"split": "validation", "pictures": files.folder / "overlays"}
+            scores = evaluation.score_fully(setup.network, setup.task, chosen, size=setup.size, **options)
+        shutil.rmtree(files.folder / FOLDER, ignore_errors=True)
         final = {"site": site.name, **scores}
-        write_json(folder / "final.json", final)
+        write_json(files.folder / "final.json", final)
         clock.mark("validating")
         return Message({"metrics": metrics, "final": final, "seconds": clock.seconds}, {}, published)
 

@@ -24,11 +24,7 @@ class JobFileError(ValueError):
 
 
 def check_app_zip(data: object) -> None:
-    """Check the zipped app that a server deploys, before it is unpacked.
-
-    Raises:
-        JobFileError: The data are no zip archive, or contain a file that no app may contain.
-    """
+    """Check the app that a server deploys before it is unpacked; JobFileError for no zip, or a forbidden file."""
     try:
         if not isinstance(data, bytes):
             raise zipfile.BadZipFile

@@ -65,11 +65,7 @@ def certificate_problem(kit: Kit, *, now: datetime | None = None) -> str:
 
 
 def handshake_problem(kit: Kit, host: str, port: int) -> str:
-    """Return which certificate a TLS handshake with a server rejects, or an empty text.
-
-    Raises:
-        KitError: The kit's certificates or its key cannot be read.
-    """
+    """Return which certificate a TLS handshake with a server rejects, or "" (KitError if the kit cannot be read)."""
     startup = kit.folder / "startup"
     try:
         context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
@@ -139,15 +135,13 @@ def is_encrypted(path: Path) -> bool:
 def load_authority(path: Path, passphrase: str | None) -> tuple[bytes, Any]:
     """Read the authority's certificate (PEM) and private key from FLARE's cert.json.
 
-    Raises:
-        KitError: The file cannot be read, or the passphrase is missing or wrong.
+    KitError: the file cannot be read, or the passphrase is missing or wrong.
     """
     authority = _read_authority(path)
-    password = None
-    if encrypted := ENCRYPTED in authority[KEY]:
-        if passphrase is None:
-            raise KitError(f"{path}: the authority's key is encrypted; enter its passphrase")
-        password = passphrase.encode()
+    encrypted = ENCRYPTED in authority[KEY]
+    if encrypted and passphrase is None:
+        raise KitError(f"{path}: the authority's key is encrypted; enter its passphrase")
+    password = passphrase.encode() if encrypted and passphrase is not None else None
     try:
         return authority[CERTIFICATE].encode(), load_pem_private_key(authority[KEY].encode(), password)
     except (ValueError, TypeError) as error:

@@ -22,19 +22,6 @@ _META = """\
   "min_clients": 1
 }
 """
-_CLIENT = """\
-{
-  "format_version": 2,
-  "executors": [
-    {"tasks": ["enrol", "round", "unmask", "finish"], "executor": {"path": "shared_components.flare.executor.SiteExecutor", "args": {}}}
-  ],
-  "task_data_filters": [],
-  "task_result_filters": [
-    {"tasks": ["enrol", "round", "unmask", "finish"], "filters": [{"path": "shared_components.flare.filters.DeclaredPiecesOnly", "args": {}}]}
-  ],
-  "components": []
-}
-"""  # noqa: E501
 _SERVER = """\
 {
   "format_version": 2,
@@ -61,8 +48,7 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     A row changes the settings of all jobs, see `with_changes`. A job has the name of its method, unless the row
     sets ``method``.
 
-    Raises:
-        ValueError: The file cannot be read, a row has an unknown key, or rows and methods do not match.
+    ValueError: the file cannot be read, a row has an unknown key, or rows and methods do not match.
     """
     path = folder / DESCRIPTION
     try:
@@ -87,7 +73,7 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
 
 def job_files(folder: Path) -> dict[Path, str]:
     """Return the text of every generated file; ValueError as in `described_jobs`, or if a job has no README.md."""
-    files = {}
+    files, client = {}, Path(__file__).with_name("client_config.json").read_text(encoding="utf-8")
     for name, arguments in described_jobs(folder).items():
         job = folder / name
         if not (job / CARD).is_file():
@@ -95,7 +81,7 @@ def job_files(folder: Path) -> dict[Path, str]:
         order = ("name", "bundle", "method", *(key for key in arguments if key not in ("name", "bundle", "method")))
         lines = ",\n        ".join(f"{json.dumps(key)}: {json.dumps(arguments[key])}" for key in order)
         files[job / META] = _META % json.dumps(name)
-        files[job / "app" / "config" / CLIENT_CONFIG] = _CLIENT
+        files[job / "app" / "config" / CLIENT_CONFIG] = client
         files[job / "app" / "config" / SERVER_CONFIG] = _SERVER % lines
         files[job / "app" / CUSTOM / MARK] = ""  # FLARE's simulator needs the folder
     return files

@@ -39,21 +39,6 @@ FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
 SAFE_PATH = 'export PYTHONPATH="/local/custom${PYTHONPATH:+:$PYTHONPATH}"'
 SAFE_START = "export PYTHONSAFEPATH=1  # import nothing from the working folder, in which jobs lie"
 REMEDY = "run surgfl secure-kit {}, and start it again"  # for the problems that `open_problem` returns
-TEMPLATE = """\
-# Description of this hospital's data. Until it is filled in, this site refuses every job.
-# A command inspects a folder, asks for the rest, and writes this file:
-#
-#   surgfl site init /data/ours --out KIT/local/site.yaml --force
-#
-# Or replace the text in angle brackets. docs/reference/site-yaml.md explains every key.
-dataset: <frames, nifti, or a public dataset's name>
-root: <the folder of the data, such as /data/ours>
-split:
-  train: [<videos>]
-  validation: [<videos>]
-  test: [<videos>]
-# publish: [style]                # items besides weights that may leave this site; [] for none
-"""
 LIMITS = """\
 # Limits of a job on this machine. The site refuses a job that needs more.
 # docs/reference/limits-yaml.md explains the keys.
@@ -98,18 +83,19 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
 
     With ``allow_custom_code``, the party runs code that a job brings.
 
-    Raises:
-        KitError: A file of the kit cannot be read; nothing was written.
+    KitError: a file of the kit cannot be read; nothing was written.
     """
     startup, changes = kit.folder / "startup", []
+    own = startup / PARTS[kit.part]
     if kit.part == "site":
-        _refuse_reserved(startup / PARTS["site"])
+        name = read_json(own).get("client", {}).get("fqsn", "")
+        if name.lower() in RESERVED:  # FLARE's own provisioning allows it
+            raise KitError(f"{own}: the site is called {name!r}, which is reserved; provision it with another name")
         changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
     if kit.part != "administrator":
         changes.append(_change(kit, "resources.json", partial(_resources, kit)))
         changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
     if not (startup / "signature.json").exists():  # a kit that FLARE signs must not change
-        own = startup / PARTS[kit.part]
         changes.append(_changed(own, own, _login_by_certificate if kit.part == "administrator" else _require_boundary))
     changes += _start_scripts(kit)
     lines = [_write(path, text, summary) for path, text, summary in changes if _differs(path, text)]
@@ -140,16 +126,10 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
 def _templates() -> Iterator[tuple[str, str, str]]:
     from shared_components.federation.setup.limits import FILE, Limits  # imports torch, which takes seconds
 
-    yield "site.yaml", TEMPLATE, "a template; fill it in"
+    template = Path(__file__).with_name("site_template.yaml").read_text(encoding="utf-8")
+    yield "site.yaml", template, "a template; fill it in"
     defaults = "".join(f"{key}: {value}\n" for key, value in asdict(Limits()).items() if value is not None)
     yield FILE, LIMITS + defaults, "limits of a job on this machine; lower them if you like"
-
-
-def _refuse_reserved(path: Path) -> None:
-    """Refuse a site name that a run's folder uses for something else; FLARE's own provisioning allows it."""
-    name = read_json(path).get("client", {}).get("fqsn", "")
-    if name.lower() in RESERVED:
-        raise KitError(f"{path}: the site is called {name!r}, which is reserved; provision it with another name")
 
 
 Made = tuple[dict[str, Any], str]  # new values of a file, and a summary

@@ -9,6 +9,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
+from pathlib import Path
+
+from shared_components.common.plain_yaml import read_own_yaml
 
 LEAST_LETTERS = 12
 LEAST_BITS = 50.0  # 36 years at a million guesses a second, each of 600,000 rounds
@@ -22,29 +25,7 @@ POOLS = ((r"[a-z]", 26), (r"[A-Z]", 26), (r"[0-9]", 10), (r"[ -/:-@\[-`{-~]", 33
 LEET = str.maketrans("013457@$!", "oieastasi")
 DATE = re.compile(r"\d{1,4}([-./ ])\d{1,2}\1\d{1,4}")
 YEARS = frozenset(map(str, range(1940, 2041)))
-WORDS = frozenset(
-    """
-    abc abcd access admin administrator alexander alpha america amanda andrew angel animal apple april august autumn
-    azerty baby bailey banana baseball basketball batman battery beach bear beautiful berlin birthday black blue bond
-    boss boston buster butterfly camera cat change changeme charlie cheese chelsea chicken chocolate christmas church
-    clinic cloud coffee college company computer consortium cookie cool correct country cowboy cream dallas daniel data
-    david december default demo diamond doctor dog dragon eagle earth easy elephant emergency england enter example
-    family father february federated federation ferrari fire fish flare flower football forever freedom friday friend
-    garden george ginger girl god gold golf good google guest hallo happy harley health heart hello hidden hockey
-    home honey horse hospital house hunter ice iloveyou internet jackson january jennifer jesus jordan joshua july june
-    justin key keyword killer king kitten lake learning letmein liverpool london lord love lucky machine maggie magic
-    manchester march marina martin master matrix matthew maverick medical medicine merlin michael michelle mickey
-    miller model moderator monday money monitor monkey morning mother mountain music mustang nascar network never new
-    nicole ninja november nvflare nvidia ocean october office orange oscar panther paris party pass passphrase passwd
-    password passwort patient peace peanut pepper phoenix player please pokemon porsche power prince princess private
-    project purple qazwsx qwer qwert qwerty qwertz rabbit rainbow ranger red river robert robot rock root running
-    sample samsung saturday school secret secure security september server service shadow silver simple site smith
-    soccer sophie spring staple star starwars steelers student summer sun sunday sunshine super superman surgeon
-    surgery surgfl surgical system taylor team tennis test tester testing thank the this thomas thunder thursday tiger
-    tigger time trust trustno1 tuesday united university user victory video vision wednesday welcome whatever white
-    william windows winner winter wizard wonder word world yankees yellow you zaq
-    """.split()
-)
+WORDS = frozenset(read_own_yaml(Path(__file__).with_name("common_words.yaml").read_text(encoding="utf-8")))
 
 
 def passphrase_problem(passphrase: str, names: Iterable[str] = ()) -> str:

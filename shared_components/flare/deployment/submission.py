@@ -30,8 +30,7 @@ def find_job(given: str) -> Path:
 def parse_settings(given: Sequence[str]) -> dict[str, Any]:
     """Convert `rounds=5` and `training.iterations=10` to nested settings.
 
-    Raises:
-        JobFolderError: A setting has no name, no '=', a value that is not valid YAML, or occurs twice.
+    JobFolderError: a setting has no name, no '=', a value that is not valid YAML, or occurs twice.
     """
     settings: dict[str, Any] = {}
     for text in given:
@@ -59,8 +58,7 @@ def production_copy(job: Path, to: Path) -> Path:
     The copy contains `meta.json` and the folders in its `deploy_map`, without `app/custom`: FLARE's simulator needs
     that folder, and FLARE treats a job with it as a job with code.
 
-    Raises:
-        JobFolderError: The folder is no job, contains code, a link or a special file, or the copy exists already.
+    JobFolderError: the folder is no job, contains code, a link or a special file, or the copy exists already.
     """
     job = Path(job).resolve()
     target = Path(to) / job.name
@@ -107,14 +105,8 @@ def write_submission(
 ) -> Path:
     """Write a production copy of a job with changed settings; return its folder.
 
-    Args:
-        job: A job folder, which stays unchanged.
-        to: Parent folder of the copy.
-        settings: Changes of the job's settings, see `with_changes`.
-        resume: ``latest``, a run's name, or FLARE's id of a job that worked on the run; None begins a new run.
-
-    Raises:
-        ValueError: The job or a setting is wrong; the sentence names the key.
+    ``settings`` are changes, see `with_changes`. ``resume`` is ``latest``, a run's name, or FLARE's id of a job that
+    worked on the run; None begins a new run. ValueError: the job or a setting is wrong; the sentence names the key.
     """
     copy = production_copy(job, to)
     configs = sorted(copy.glob(f"*/config/{SERVER_CONFIG}"))

@@ -128,13 +128,10 @@ class SiteBoundary:
         self._refusals = Refusals(logger)
 
     def passes(self, message: Message, own: str, *, own_process: bool) -> bool:
-        """Return whether a process of a site processes or forwards a message; log why not.
+        """Return whether the process of the cell ``own`` processes or forwards a message; log why not.
 
-        Args:
-            message: The message as received.
-            own: Name of the process's cell, ``hospital-a`` or ``hospital-a.<job>``.
-            own_process: Whether the message came from another process of the site. A message in the site's name then
-                passes; the site's own process has forwarded any other message from the server.
+        A cell is ``hospital-a`` or ``hospital-a.<job>``. If the message came from another process of the site
+        (``own_process``), it passes in the site's name; that process has forwarded any other message from the server.
         """
         origin = FQCN.get_root(str(message.get_header(MessageHeaderKey.ORIGIN)))
         if own_process and origin == FQCN.get_root(own):

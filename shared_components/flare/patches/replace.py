@@ -28,13 +28,9 @@ logger = logging.getLogger(__name__)
 def replace(owner: Any, name: str, function: Callable[..., Any], *, sha256: str) -> None:
     """Replace a function in one of FLARE's modules or classes; a second call changes nothing.
 
-    The process ends if FLARE's version is not supported, or if the function is missing or has another source.
-
-    Args:
-        owner: The module or class.
-        name: Name of the function; static and class methods are replaced by a static method.
-        function: Takes FLARE's own function, followed by its arguments.
-        sha256: Hash of the source of FLARE's own function, see `source_hash`.
+    The process ends if FLARE's version is not supported, or if the function is missing or has another source than
+    ``sha256``, see `source_hash`. ``function`` takes FLARE's own function, followed by its arguments. Static and class
+    methods are replaced by a static method.
     """
     if hasattr(getattr(owner, name, None), REPLACES):
         return

@@ -64,9 +64,8 @@ def _only_listed(dispatch: Callable[..., CellMessage], agent: Any, request: Cell
 def command_problem(command: Any, origin: str) -> str | None:
     """Return why a site refuses a command; None if it obeys, provided that its `authorization.json` allows it.
 
-    Args:
-        command: FLARE's message. Headers that FLARE uses for authorisation or logs are corrected in place.
-        origin: Name of the sender, which `message_filters.SiteBoundary` has checked.
+    Headers that FLARE uses for authorisation or logs are corrected in place. `message_filters.SiteBoundary` has checked
+    the sender's name ``origin``.
     """
     if not isinstance(command, Message) or not isinstance(command.topic, str):
         return "it is no command"

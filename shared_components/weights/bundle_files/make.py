@@ -103,10 +103,8 @@ def read_description(name: str, folder: Path | None = None) -> Description:
 def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) -> dict[str, str]:
     """Return the generated files of a bundle, by path; only the marked parts of its card change.
 
-    Raise ValueError for a missing key, a card without marks, or a damaged `model.json`.
-
-    Args:
-        whole: Return a stand-alone copy, with its own weights and `model.pt`, and no links to other documents.
+    A `whole` bundle is a stand-alone copy, with its own weights and `model.pt`, and no links to other documents. Raise
+    ValueError for a missing key, a card without marks, or a damaged `model.json`.
     """
     folder = folder or bundles_folder()
     description = read_description(name, folder)

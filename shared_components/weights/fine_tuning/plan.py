@@ -95,19 +95,14 @@ def choose_plan(
     counts: Counts,
     speed: Speed,
     *,
-    measured_at: tuple[int, int],
-    native: tuple[int, int],
+    measured_at: tuple[int, int],  # (height, width) of the measured speed, from the options or the weights
+    native: tuple[int, int],  # (height, width) of the frames, the maximum
     batch: int,
-    stride: int,
+    stride: int,  # divisor of both sides
 ) -> Plan:
     """Choose the largest size with all steps within the time limit, or the number of steps at the measured size.
 
     Raise ValueError if not even `FEWEST_STEPS` fit.
-
-    Args:
-        measured_at: (height, width) of the measured speed, from the options or the weights.
-        native: (height, width) of the frames, the maximum.
-        stride: Divisor of both sides.
     """
     steps = settings.steps or target_steps(counts.train, batch)
     first, *larger = _sizes(settings, measured_at, native, stride)

@@ -57,23 +57,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a fine-tuning.
+    """Result of a fine-tuning."""
 
-    Attributes:
-        folder: Folder of `model`, `picture` and the record.
-        metric: Metric that selected the model; the first metric in ``before`` and ``after``.
-        before, after: Test scores of the initial and of the new model, see `evaluation.thorough`.
-        steps: Number of steps. chosen: Whether the new model is better than the initial one on the validation frames.
-        remarks: Limits of the scores, one sentence each.
-    """
-
-    folder: Path
-    metric: Metric
-    before: Scores
-    after: Scores
+    folder: Path  # of `model`, `picture` and the record
+    metric: Metric  # selected the model; the first metric in ``before`` and ``after``
+    before: Scores  # test scores of the initial model, see `evaluation.score_fully`
+    after: Scores  # of the new model
     steps: int
-    chosen: bool
-    remarks: tuple[str, ...]
+    chosen: bool  # whether the new model is better than the initial one on the validation frames
+    remarks: tuple[str, ...]  # limits of the scores, one sentence each
 
     @property
     def model(self) -> Path:
@@ -192,14 +184,10 @@ class _Training:
         captions = [tuple(score_text(metric, _value(scores, n, task)) for scores in (before, after)) for n in numbers]
         picture = before_and_after(list(zip(*sheets, strict=True)), captions)
         evaluation.write_picture(folder.part / PICTURE, picture)
-        setup.save_model(
-            folder.part / MODEL, name=self.site.name, round=1, scores={metric.name: {"mean": trained.best}}
-        )
-        folder.appear(
-            self._facts(plan, setup)
-            | {"steps": trained.steps, "remarks": list(remarks), "before": before, "after": after}
-            | {"seconds": round(time.monotonic() - began, 1)}
-        )
+        best = {metric.name: {"mean": trained.best}}
+        setup.save_model(folder.part / MODEL, name=self.site.name, round=1, scores=best)
+        facts = self._facts(plan, setup) | {"steps": trained.steps, "remarks": list(remarks)}
+        folder.appear(facts | {"before": before, "after": after, "seconds": round(time.monotonic() - began, 1)})
         chosen = metric.better(trained.best or 0.0, trained.before or 0.0)
         return Outcome(folder.path, metric, before, after, trained.steps, chosen, remarks)
 
@@ -218,21 +206,14 @@ class _Training:
 
     def _facts(self, plan: Plan, setup: SiteSetup) -> dict[str, Any]:
         return {
-            "surgfl": __version__,
-            "site": self.site.name,
-            "site_yaml": str(self.site.path.resolve()),
+            "surgfl": __version__, "site": self.site.name, "site_yaml": str(self.site.path.resolve()),
             "task": self.task.card.to_json(),
             "frames": {split: len(samples) for split, samples in self.frames.items()},
-            "start": setup.start,
-            "bundle": self.settings.bundle,
-            "seed": self.settings.seed,
-            "minutes": self.settings.minutes,
-            "precision": setup.bundle.training.precision,
-            "hardware": machine.hardware(),
-            "device": str(self.device),
-            "threads": torch.get_num_threads(),
+            "start": setup.start, "bundle": self.settings.bundle, "seed": self.settings.seed,
+            "minutes": self.settings.minutes, "precision": setup.bundle.training.precision,
+            "hardware": machine.hardware(), "device": str(self.device), "threads": torch.get_num_threads(),
             **plan.facts(),
-        }
+        }  # fmt: skip
 
 
 def _announcement(training: _Training, plan: Plan) -> tuple[str, str]:

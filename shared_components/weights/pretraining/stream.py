@@ -201,14 +201,11 @@ def batches(
     spec: SampleSpec,
     *,
     begin: int = 0,
-    workers: int = 0,
-    objects: int | None = None,
+    workers: int = 0,  # other processes that render ahead the same batches
+    objects: int | None = None,  # as in `Groups`
     device: torch.device | None = None,
 ) -> Iterator[dict[str, Tensor]]:
-    """Yield the batches from step `begin` on, in the form of `data.dataset.batches`; `objects` as in `Groups`.
-
-    With `workers`, other processes render ahead the same batches.
-    """
+    """Yield the batches from step `begin` on, in the form of `data.dataset.batches`."""
     groups = Groups(settings, spec, objects=objects)
     remaining = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
     options = _worker_options() if workers else {}

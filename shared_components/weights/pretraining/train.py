@@ -119,22 +119,18 @@ def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
 
 
 class Pretraining:
-    """A pre-training with its folder, log and scores; a wrong setting raises ValueError.
-
-    `start` is ``random``, ``rendered`` or a path. A state is saved every `save_every` steps, scores are computed every
-    `check_every` steps, and `workers` processes render ahead.
-    """
+    """A pre-training with its folder, log and scores; a wrong setting raises ValueError."""
 
     def __init__(
         self,
         settings: Settings,
         out: Path,
         *,
-        start: str | Path = RANDOM,
+        start: str | Path = RANDOM,  # ``random``, ``rendered`` or a path
         command: str = "",
-        save_every: int = 500,
-        check_every: int = 1000,
-        workers: int = 0,
+        save_every: int = 500,  # steps between two saved states
+        check_every: int = 1000,  # steps between two scores
+        workers: int = 0,  # processes that render ahead
         say: TextIO,
     ) -> None:
         self.settings, self.command = settings, command
@@ -167,17 +163,15 @@ class Pretraining:
         if self.done:
             self._board.say(f"{self.folder.path}: continues after step {self.done}")
         self._began = time.monotonic() - self.seconds
-        self._checks = self._make_checks()
+        self._checks: Checks | Tracks | None = None  # if only the image encoder trains, with a layer that is dropped
+        if self.objects is None:
+            self._checks = Checks(self.task, self.settings)
+        elif self.objects:
+            self._checks = Tracks(self.settings)
         if not self.done:
             self._save()
         self._train(signals)
         return self.done == self.settings.steps
-
-    def _make_checks(self) -> Checks | Tracks | None:
-        """Render the data to score on; None if only the image encoder trains, with a layer that is dropped."""
-        if self.objects is None:
-            return Checks(self.task, self.settings)
-        return Tracks(self.settings) if self.objects else None
 
     def _restore(self) -> None:
         if (state := self.folder.load()) is not None:

@@ -214,9 +214,7 @@ def _real_frames(trained: Trained, real: Sequence[Tested]) -> dict[str, tuple[tu
         site = tested.site
         if site.classes and site.task in ("", "segmentation"):
             if coarser_ids(trained.task.card.outputs, site.classes) is None:
-                raise ValueError(
-                    f"site {tested.name!r}: the model's classes cannot be merged to its classes; remove it"
-                )
+                raise ValueError(f"site {tested.name!r}: the model's classes cannot be merged to its; remove it")
             frames = samples(site, SPLIT, trained.task.spec)
             by_site[tested.name] = (site.classes, frames[:: -(-len(frames) // MOST_FRAMES)])
     return by_site

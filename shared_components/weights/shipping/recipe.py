@@ -24,17 +24,8 @@ from shared_components.core.site_fingerprint import fingerprint
 from shared_components.data.files import read_yaml_file
 from shared_components.networks.checkpoints import save_weights
 from shared_components.scenes.drawn_looks import FAMILIES
-from shared_components.weights.shipping.weights import (
-    Films,
-    Tested,
-    halved,
-    looks_to_test,
-    network_with,
-    read_pretrained,
-    real_sites,
-    rendered_sites,
-    score,
-)
+from shared_components.weights.shipping import weights
+from shared_components.weights.shipping.weights import Films, Tested, looks_to_test, real_sites, rendered_sites
 
 FOLDER = Path(__file__).parent / "recipes"
 CHOOSING = 1_500_000  # first number of the looks that choose a candidate; training uses smaller, the card larger
@@ -144,19 +135,19 @@ def _scores(recipe: Recipe, run: Path, sites: Sequence[Tested], films: Films) ->
 
     "mean" gives all looks and all real sites half the weight each.
     """
-    trained = read_pretrained(run)
+    trained = weights.read_pretrained(run)
     task = trained.task()
     groups: dict[tuple[bool, str], list[float | None]] = {}
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"
-        save_weights(half, halved(trained.weights), trained.notes)
-        network = network_with(half, recipe.bundles[0], task.channels)
+        save_weights(half, weights.halved(trained.weights), trained.notes)
+        network = weights.network_with(half, recipe.bundles[0], task.channels)
         network.to(machine.device())
         looks = looks_to_test(recipe.unseen, (), recipe.families, first=CHOOSING)
         rendered = rendered_sites(looks, Path(folder) / "sites", kind=task.card.kind, spec=task.spec, films=films)
         for tested in chain(rendered, sites):
             where = tested.name if tested.where == "real" else tested.where
-            for record in score(network, trained, tested):
+            for record in weights.score(network, trained, tested):
                 groups.setdefault((tested.where == "real", where), []).append(record[task.metrics[0].name]["mean"])
             print(f"{run.name}: scored {tested.name}", flush=True)
     known = {key: [value for value in values if value is not None] for key, values in groups.items()}

@@ -115,7 +115,6 @@ def _facts_of_job(described: dict[str, Any], records: list[dict[str, Any]], run:
     trained = [record for record in records if record["kind"] == "site" and record.get("loss")]
     site_rounds = [training.for_samples(record["samples"]) for record in trained]
     steps = sum(settings.steps for settings in site_rounds)
-    start = described["start"]
     return {
         "bundle": job.bundle,
         "command": f"nvflare simulator nvflare_jobs/{job.name} -w ws -n {len(described['sites'])}",
@@ -125,10 +124,10 @@ def _facts_of_job(described: dict[str, Any], records: list[dict[str, Any]], run:
         "steps": steps,
         "frames": sum(settings.iterations * settings.batch_size for settings in site_rounds),
         "sizes": [f"{training.height}x{training.width}:{steps}"],
-        "settings": {"start": start["start"]},
+        "settings": {"start": described["start"]["start"]},
         "job": {key: described["job"][key] for key in _OF_JOB if described["job"][key]},
         "sites": len(described["sites"]),
-        "start": start,
+        "start": described["start"],
     }
 
 
@@ -143,9 +142,7 @@ def with_data(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretraine
             "--data 'nine rendered sites'"
         )
     if data and "job" not in trained.facts:
-        raise ValueError(
-            f"--data is {data!r}, but `surgfl pretrain` has recorded its rendered frames; leave --data out"
-        )
+        raise ValueError(f"--data is {data!r}, but `surgfl pretrain` has recorded its frames; leave --data out")
     data_note = {"data": data} if data else {}
     notes = {**trained.notes, **data_note, **add_seen_videos(trained.notes.get(SEEN, ""), map(load_site, seen))}
     return replace(trained, notes=notes, facts={**trained.facts, **data_note})
@@ -188,14 +185,10 @@ def card_of(
     *,
     sha256: str,
     scores: list[dict[str, Any]],
-    before: Sequence[Pretrained] = (),
-    shipped_before: Mapping[str, Any] | None = None,
+    before: Sequence[Pretrained] = (),  # earlier trainings, the last first, recorded by their `FACTS`
+    shipped_before: Mapping[str, Any] | None = None,  # card with more stages, if the first started from its weights
 ) -> dict[str, Any]:
-    """Return the content of `model.json`: `pretraining.json` without absolute paths, header, hash and scores.
-
-    Earlier trainings `before`, the last first, are recorded by their `FACTS`, as are the stages of the card
-    `shipped_before` if the first training started from its weights.
-    """
+    """Return the content of `model.json`: `pretraining.json` without absolute paths, header, hash and scores."""
     facts = {**_portable_facts(trained), "checks": trained.facts.get("scores", {})}
     shipped = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
     stages = [_stage(_portable_facts(stage)) for stage in before]

@@ -9,7 +9,7 @@ import pytest
 
 from shared_components.experiments.comparison import output, tables
 from shared_components.experiments.comparison.plan import SCALES
-from shared_components.experiments.comparison.results import Result, contest
+from shared_components.experiments.comparison.results import Result, contest, facts
 from shared_components.experiments.comparison.tables import all_tables, own_tables, score_table
 from shared_components.reporting.records import RecordError
 from shared_components.reporting.tables import as_markdown
@@ -252,4 +252,4 @@ def test_the_held_out_layout_shows_all_metrics_of_the_held_out_site_with_merged_
 def test_facts_say_what_each_row_has_where_they_differ():
     one, other = result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))
     other = replace(other, run=replace(other.run, rounds=9))
-    assert tables.facts(compared(one, other))["rounds"] == "2 / 9" and tables.facts(compared(one))["rounds"] == "2"
+    assert facts(compared(one, other))["rounds"] == "2 / 9" and facts(compared(one))["rounds"] == "2"
