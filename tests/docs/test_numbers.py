@@ -138,7 +138,7 @@ def n(template: str) -> str:
     return re.escape(template).replace(r"\#", NUMBER)
 
 
-STAGE = rf"\| [^|]+ \| [^|]+ \| {NUMBER} \| ?"  # a row of a training history, with its score
+STAGE = rf"\| [^|]+ \| [^|]*[a-z]{{3}}[^|]* \| {NUMBER} \| ?"  # a row of a training history, with its score
 FACTS = {
     "scores of pvt_fpn's weights": Fact(
         lambda: (*by_kind("pvt_fpn"), *real("pvt_fpn"), *real_2017("pvt_fpn")),
