@@ -22,6 +22,7 @@ from tests.flare.simulator import edit
 OTHER_LEAD, MEMBER = "another@example.org", "member@example.org"
 REFUSALS = (AuthorizationError, InternalError, JobNotDone)
 ROLE = "the role in its certificate does not allow it"
+NOT_SIGNED = "the authority in this kit's rootCA.pem has not signed the certificate of the server at"
 
 
 @trial("commands of a member, another lead, and expired, foreign and site certificates", quick=True)
@@ -43,7 +44,7 @@ def people(deploy: Deploy) -> str:
         said(deployment, member, *stop, why=f"{MEMBER} may not stop job {job}; {ROLE}"),
         said(deployment, other, *stop, why=f"{OTHER_LEAD} may not stop job {job}; {ROLE}"),
         said(deployment, expired, *submit, why=f"{expired}: its certificate expired on"),
-        said(deployment, foreign, *submit, why=f"{foreign}: the server at localhost:"),
+        said(deployment, foreign, *submit, why=f"{foreign}: {NOT_SIGNED} localhost:"),
         said(deployment, named, *submit, why=f"{named}: its certificate belongs to hospital-a"),
     ]
     stay_outside(named)
