@@ -9,9 +9,9 @@ from evidence import real_videos
 from evidence.real_videos import Result, blind, job_of, results_of, scored, stretches, table, write_sites
 from shared_components.core.card import Metric
 from shared_components.core.task import make_task
+from shared_components.data.files.triplets import NAMES
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.triplets import NAMES
 from tests.data.conftest import frame_image, write
 
 FRAMES = 50

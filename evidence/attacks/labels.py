@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from shared_components.data.classes import CLASS_MAPS, IGNORED
+from shared_components.data.files.classes import CLASS_MAPS, IGNORED
 from shared_components.data.samples import Sample, read_sample, samples
 from shared_components.data.site import SPLITS
 from shared_components.data.site_file import load_site

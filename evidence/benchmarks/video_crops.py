@@ -15,8 +15,8 @@ import cv2
 import numpy as np
 import torch
 
+from shared_components.data.files.video import frame_count, opened, read_frame, shown_stream
 from shared_components.data.native_crops import crop_native, sample_native_crop
-from shared_components.data.video import frame_count, opened, read_frame, shown_stream
 
 SIZE, FRAMES, REPEATS = 224, 300, 3
 

@@ -35,8 +35,8 @@ from shared_components.common.drawing.pictures import GAP, captioned, legend, ov
 from shared_components.core.evaluation import network_input
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.nifti import label_frames
+from shared_components.data.files.classes import CLASS_MAPS
+from shared_components.data.files.nifti import label_frames
 from shared_components.experiments.comparison.plan import HELD_OUT, SCORES
 from shared_components.inference.predict import Predictor
 from shared_components.scenes.scene import render_video

@@ -18,7 +18,7 @@ from monai.utils import ImageMetaKey, MetaKeys
 from torch import Tensor
 
 from shared_components.core.evaluation import network_input
-from shared_components.data.files import read_rgb
+from shared_components.data.files.images import read_rgb
 from shared_components.data.transforms import resize_target
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import IMAGES

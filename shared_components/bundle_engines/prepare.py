@@ -38,9 +38,9 @@ from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
 from shared_components.core.training_settings import Training, training_from
 from shared_components.data.check import readable_samples
-from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
-from shared_components.data.files import DataError
+from shared_components.data.files.classes import coarser_ids
+from shared_components.data.files.images import DataError
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.splits import SEEN, refuse_seen_test, seen_videos_after_training

@@ -14,10 +14,10 @@ from shared_components.data.custom.guess_layout import known_layout
 from shared_components.data.custom.ids import IGNORE
 from shared_components.data.custom.propose_split import Split, propose_split
 from shared_components.data.custom.scan import scan
-from shared_components.data.custom.stock import labelled_frames, own_stock, public_stock
-from shared_components.data.inventory import OPTION, Inventory
+from shared_components.data.files.inventory import OPTION, Inventory
 from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
 from shared_components.data.site_file import write_site
+from shared_components.data.site_inventory import labelled_frames, own_stock, public_stock
 from shared_components.inference.volumes import FOLDER as VOLUMES
 
 FILE = "site.yaml"

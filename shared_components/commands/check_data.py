@@ -10,12 +10,12 @@ from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
 from shared_components.core.task import make_task
 from shared_components.data.check import check_site
-from shared_components.data.custom.stock import stock_of
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.published import compare_with_published
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import folders_without_site, load_site
+from shared_components.data.site_inventory import stock_of
 
 HELP = "read every file of the sites and list the errors"
 

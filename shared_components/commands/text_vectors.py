@@ -8,7 +8,7 @@ from shared_components.common.counted import counted
 from shared_components.core.method import SiteFacts
 from shared_components.core.text.site_text import DATASETS, KINDS, LETTERS, READERS, SURGERIES, site_text, task_text
 from shared_components.core.text.vectors import SHIPPED, TextError, Vectors, add_vectors, read_vectors
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.files.classes import CLASS_MAPS
 from shared_components.data.readers import find_reader, reader_names
 from shared_components.scenes.layouts import LAYOUTS
 from shared_components.scenes.looks import LOOKS, look_named

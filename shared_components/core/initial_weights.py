@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from shared_components.core.card import Card
 from shared_components.core.method import State
 from shared_components.core.shipped_weights import sha256_of, verified_weights
-from shared_components.data.classes import coarser_ids
+from shared_components.data.files.classes import coarser_ids
 from shared_components.data.splits import SEEN
 from shared_components.networks import checkpoints
 from shared_components.networks.adapter import definition_of

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shared_components.data.classes import IGNORED
+from shared_components.data.files.classes import IGNORED
 
 IOU_EPSILON = 1e-15  # as released; a class that is absent in label and prediction has IoU 1
 DICE_SMOOTHING = 1e-5  # as in MONAI; a class that is absent in label and prediction has Dice 1

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from shared_components.core.video_metrics import confusion, mean_known, spread
-from shared_components.data.classes import IGNORED
+from shared_components.data.files.classes import IGNORED
 
 Policy = Literal["diagonal", "paper"]
 REGION_METRICS = ("dice", "iou")

@@ -20,7 +20,7 @@ from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.site_conditioning import describe_site, needs_site
 from shared_components.core.streams import Prompted
 from shared_components.core.task import Task, make_task
-from shared_components.data.classes import coarser_ids
+from shared_components.data.files.classes import coarser_ids
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network, bundle_names

@@ -11,7 +11,7 @@ import numpy as np
 
 from shared_components.common.counted import counted
 from shared_components.common.progress import follow
-from shared_components.data.files import MISSING, DataError, Size, file_exists, refuse_other_size, turn_of
+from shared_components.data.files.images import MISSING, DataError, Size, file_exists, refuse_other_size, turn_of
 from shared_components.data.samples import LABELLED, Sample, SampleSpec, list_samples, samples, target_noun
 from shared_components.data.site import Site, SiteError
 from shared_components.data.targets import is_map, refuse_other_form

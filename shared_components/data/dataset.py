@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from shared_components.data import transforms
-from shared_components.data.files import Size
+from shared_components.data.files.images import Size
 from shared_components.data.native_crops import NativeCrop, crop_native, sample_native_crop
 from shared_components.data.samples import Sample, equally_spaced, read_image, read_target
 from shared_components.data.site import Site, SiteError

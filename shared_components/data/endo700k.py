@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.counted import counted
-from shared_components.data.files import DataError, natural_order
+from shared_components.data.files.images import DataError, natural_order
 from shared_components.data.readers import find_reader
 from shared_components.data.splits import LEFT_OUT, named, remove_test_videos
 

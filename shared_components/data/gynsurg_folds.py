@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.readers.gynsurg import fold_cases, kinds
 from shared_components.data.site import SPLITS

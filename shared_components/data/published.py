@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from shared_components.common.plain_yaml import beside, read_own_yaml
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader
 
 FL_ENDOVIT: Mapping[str, int] = {

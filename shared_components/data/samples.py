@@ -19,8 +19,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from shared_components.common.arguments import one_of
-from shared_components.data.classes import merge_classes
-from shared_components.data.files import (
+from shared_components.data.files.classes import merge_classes
+from shared_components.data.files.images import (
     DataError,
     Size,
     frame_number,

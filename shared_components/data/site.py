@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.custom.description import KINDS, Own
+from shared_components.data.files.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.readers import Reader, find_reader, reader_names
 
 PUBLISHABLE = ("style", "text", "text_vector", "model", "result")

@@ -13,10 +13,10 @@ from msgspec import Meta
 from shared_components.common.atomic import atomically
 from shared_components.common.plain_yaml import beside, read_own_yaml
 from shared_components.common.schema import check_keys, check_values, nearest, short_repr
-from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
-from shared_components.data.files import read_yaml_file
+from shared_components.data.files.classes import CLASS_MAPS, LABELS, name_of, readable_as
+from shared_components.data.files.images import read_yaml_file
 from shared_components.data.site import (
     PUBLISHABLE,
     SPLITS,

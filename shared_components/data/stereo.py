@@ -18,7 +18,7 @@ import numpy as np
 
 from shared_components.common.atomic import write_bytes
 from shared_components.common.drawing.pictures import encoded
-from shared_components.data.files import DataError, Size, depth_values, read_text, refuse_special
+from shared_components.data.files.images import DataError, Size, depth_values, read_text, refuse_special
 from shared_components.data.readers.stereomis import CALIBRATION, DEPTH, LEFT, StereoMis, is_used, stretches
 
 NEAREST, FARTHEST = 25.0, 250.0  # mm; a 16-bit file ends below 256

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 
 DIMENSIONS = {"map": 2, "vector": 1, "scalar": 0}
 _EXPECTED = {"map": "a map (H, W)", "vector": "a vector (N,)", "scalar": "one number"}

@@ -14,8 +14,8 @@ from shared_components.core.evaluation import network_input
 from shared_components.data.custom.beside import masks_beside
 from shared_components.data.custom.layout import is_volume
 from shared_components.data.custom.scan import scan
-from shared_components.data.files import IMAGES, DataError, natural_order, read_rgb
-from shared_components.data.inventory import Inventory, left_out_files
+from shared_components.data.files.images import IMAGES, DataError, natural_order, read_rgb
+from shared_components.data.files.inventory import Inventory, left_out_files
 from shared_components.inference import InferenceError
 from shared_components.inference.live import LiveVideo, is_live
 from shared_components.inference.video import Video, frames_of, look_at

@@ -18,8 +18,8 @@ import av
 import numpy as np
 
 from shared_components.common.counted import counted
-from shared_components.data.files import DataError
-from shared_components.data.video import decoded, shown_stream, upright
+from shared_components.data.files.images import DataError
+from shared_components.data.files.video import decoded, shown_stream, upright
 from shared_components.inference import InferenceError
 from shared_components.inference.video import rate_of, shown_aspect, timed
 

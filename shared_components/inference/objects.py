@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shared_components.core.prompts import class_boxes
 from shared_components.core.streams import Prompted
 from shared_components.core.task import Task
-from shared_components.data.files import DataError, read_ids
+from shared_components.data.files.images import DataError, read_ids
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.networks.bundle_config import check_size

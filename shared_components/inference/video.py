@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from av.video.reformatter import ColorRange, Colorspace
 
-from shared_components.data.files import DataError
-from shared_components.data.video import CHECK, decoded, frame_count, opened, shown_stream, upright
+from shared_components.data.files.images import DataError
+from shared_components.data.files.video import CHECK, decoded, frame_count, opened, shown_stream, upright
 from shared_components.inference import InferenceError
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
 
 if TYPE_CHECKING:  # nibabel is imported only to write volumes
-    from shared_components.data.nifti import LabelWriter, PictureWriter
+    from shared_components.data.files.nifti import LabelWriter, PictureWriter
 
 FOLDER = "nifti"
 LABELS, FRAMES, NAMES = "labels", "frames", "labels.txt"
@@ -32,7 +32,7 @@ class Volumes:
     """
 
     def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:
-        from shared_components.data.nifti import MOST_FRAMES
+        from shared_components.data.files.nifti import MOST_FRAMES
 
         if stream.is_video and (stream.total or 0) > MOST_FRAMES:  # several volumes would look like several operations
             least = -(-(stream.total or 0) // MOST_FRAMES) * stream.every
@@ -48,7 +48,7 @@ class Volumes:
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
         """Append a frame and its class ids, uint8 (H, W); InferenceError if the size changes."""
-        from shared_components.data.nifti import MOST_FRAMES
+        from shared_components.data.files.nifti import MOST_FRAMES
 
         if self._open is None or shot.sequence != self._sequence:
             self._sequence = shot.sequence
@@ -66,7 +66,7 @@ class Volumes:
             raise InferenceError(f"--nifti: {shot.path}: {error}") from None
 
     def _begin(self, name: str) -> None:
-        from shared_components.data.nifti import LabelWriter, PictureWriter
+        from shared_components.data.files.nifti import LabelWriter, PictureWriter
 
         self._finish()
         if name in self._names:

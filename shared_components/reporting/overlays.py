@@ -15,7 +15,7 @@ from shared_components.common.drawing import pictures
 from shared_components.common.drawing.palette import CONFUSED, DEPTH, ERROR, EXTRA, MISSED, class_entries
 from shared_components.common.drawing.pictures import check_size, coloured, hatched, overlay, resized
 from shared_components.common.drawing.sheets import Panel, Scale, Sheet
-from shared_components.data.classes import IGNORED
+from shared_components.data.files.classes import IGNORED
 
 Array = np.ndarray
 

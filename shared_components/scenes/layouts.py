@@ -18,8 +18,8 @@ from operator import attrgetter
 
 import numpy as np
 
-from shared_components.data.classes import CLASS_MAPS, MERGES
-from shared_components.data.files import whole_steps
+from shared_components.data.files.classes import CLASS_MAPS, MERGES
+from shared_components.data.files.images import whole_steps
 from shared_components.data.readers.stereomis import DEPTH, LEFT
 from shared_components.scenes import writers
 from shared_components.scenes.scene import SceneFrame, render_video

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from shared_components.data.classes import LABELS
-from shared_components.data.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERBS
+from shared_components.data.files.classes import LABELS
+from shared_components.data.files.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERBS
 from shared_components.scenes import toolbox
 from shared_components.scenes.look import RGB, Look, Texture
 from shared_components.scenes.motion import Pose

@@ -23,10 +23,10 @@ import yaml
 from shared_components.common.drawing import pictures
 from shared_components.common.drawing.palette import DEPTH, class_entries
 from shared_components.common.progress import report_progress
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.files.classes import CLASS_MAPS
+from shared_components.data.files.triplets import NAMES
 from shared_components.data.readers import find_reader, reader_names
 from shared_components.data.site import RENDERED, SPLITS
-from shared_components.data.triplets import NAMES
 from shared_components.scenes.layouts import LAYOUTS, TARGETS, Schedule, schedule
 from shared_components.scenes.looks import SITE_LOOKS, look_named
 from shared_components.scenes.motion import PHASES

@@ -14,11 +14,11 @@ import numpy as np
 
 from shared_components.common.atomic import write_bytes
 from shared_components.common.drawing.pictures import encoded
-from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.files import depth_values
+from shared_components.data.files.classes import CLASS_MAPS
+from shared_components.data.files.images import depth_values
+from shared_components.data.files.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERBS
 from shared_components.data.readers.cholecseg8k import VALUES
 from shared_components.data.readers.endovis2018 import LABEL_COLOURS
-from shared_components.data.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERBS
 from shared_components.scenes import toolbox
 from shared_components.scenes.operations import PHASES
 from shared_components.scenes.scene import SceneFrame

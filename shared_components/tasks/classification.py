@@ -20,7 +20,7 @@ from shared_components.core.labels import CHANCE, Labels, LabelScore, Weights, b
 from shared_components.core.ranges import FromZero
 from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import confusion, expected_cost, f1_scores
-from shared_components.data.classes import LABELS
+from shared_components.data.files.classes import LABELS
 from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 
 TARGETS = {

@@ -26,7 +26,7 @@ from shared_components.core.prompting import Prompting, inputs_of, prompting_of
 from shared_components.core.prompts import Rule, of_clips, whole_frames
 from shared_components.core.ranges import LARGEST, FromZero, Share
 from shared_components.core.task import Array, Batch, Frames, Interval, OneOutput, last_frame, last_target
-from shared_components.data.files import depth_values
+from shared_components.data.files.images import depth_values
 from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 
 MOST = 255.0  # mm: maximum depth of the sigmoid activation, as released by SurgFed

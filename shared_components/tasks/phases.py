@@ -21,7 +21,7 @@ from shared_components.core.card import Card, Metric
 from shared_components.core.labels import Labels, LabelScore, Weights, by_video, none_for_nan
 from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import confusion, f1_scores, mean_known, phase_scores, precisions, recalls
-from shared_components.data.classes import IGNORED
+from shared_components.data.files.classes import IGNORED
 from shared_components.data.samples import Item, Padding, SampleSpec, TargetsOf
 
 METRICS = (

@@ -22,8 +22,8 @@ from shared_components.core.card import Card, Metric
 from shared_components.core.labels import Labels, LabelScore, by_video, check_classes, none_for_nan, over_videos
 from shared_components.core.task import Array, Batch, Frames, Interval, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import average_precision, average_precisions, component_scores, mean_known
+from shared_components.data.files.triplets import COMPONENTS, component_of
 from shared_components.data.samples import Item, Padding, SampleSpec
-from shared_components.data.triplets import COMPONENTS, component_of
 
 _LABELS = {"i": "instrument", "v": "verb", "t": "target", "iv": "instrument-verb", "it": "instrument-target"}
 METRICS = (

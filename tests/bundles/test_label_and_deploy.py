@@ -16,7 +16,7 @@ from PIL import Image
 
 from shared_components.bundle_engines import FrameReader, FrameToNetworkd, MaskToFramed
 from shared_components.cli import main
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.inference import InferenceError
 from shared_components.scenes.scene import render_video
 from tests.bundles.conftest import UNPROMPTED, export

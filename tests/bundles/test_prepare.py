@@ -17,7 +17,7 @@ from shared_components.common.progress import listening, report_progress
 from shared_components.core.bundle import load_bundle
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, sha256_of
 from shared_components.core.task import make_task
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job

@@ -9,7 +9,7 @@ import pytest
 from shared_components.common.drawing.palette import CLASSES, DEPTH, ERROR, class_entries, colour, css
 from shared_components.common.drawing.pictures import UNLABELLED, coloured, legend, overlay, scale_bar
 from shared_components.common.drawing.sheets import Panel, Scale, Sheet
-from shared_components.data.classes import IGNORED
+from shared_components.data.files.classes import IGNORED
 from shared_components.scenes.looks import look_named
 
 # Machado, Oliveira and Fernandes, IEEE TVCG 2009, Table 1: severity 1, applied to linear RGB.

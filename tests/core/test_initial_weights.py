@@ -18,7 +18,7 @@ from shared_components.core.initial_weights import (
     unused_file_warning,
 )
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of, shipped_facts, shipped_weights
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.files.classes import CLASS_MAPS
 from shared_components.data.splits import SEEN, seen_videos_entry
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names

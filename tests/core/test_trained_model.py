@@ -17,7 +17,7 @@ from shared_components.core.trained_model import (
     network_arguments_of,
     with_wanted_classes,
 )
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.files.classes import CLASS_MAPS
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.network_class import numbers_in

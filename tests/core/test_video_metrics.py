@@ -8,7 +8,7 @@ import torch
 from monai.metrics import compute_average_precision
 
 from shared_components.core import video_metrics as vm
-from shared_components.data.triplets import INSTRUMENTS, NAMES, TARGETS, TRIPLETS, component_of
+from shared_components.data.files.triplets import INSTRUMENTS, NAMES, TARGETS, TRIPLETS, component_of
 
 
 def test_average_precision_is_that_worked_by_hand_with_one_threshold_for_equal_scores():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from shared_components.data.files import frame_number
+from shared_components.data.files.images import frame_number
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import Sample, SampleSpec
 

@@ -11,7 +11,7 @@ import yaml
 from shared_components.commands import site as command
 from shared_components.data.check import check_site
 from shared_components.data.endo700k import BEFORE, PARTS, left_out_videos, site_config
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError

@@ -13,15 +13,15 @@ import pytest
 from PIL import Image
 
 from shared_components.cli import main
-from shared_components.data import files
 from shared_components.data.custom.description import refuse_template
 from shared_components.data.custom.ids import label_names
-from shared_components.data.files import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
+from shared_components.data.files import images as files
+from shared_components.data.files.images import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
+from shared_components.data.files.video import frame_count
 from shared_components.data.readers import grasp
 from shared_components.data.readers.sar_rarp50 import unpack
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.video import frame_count
 from tests.data import volumes
 from tests.data.custom.conftest import write_video
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from shared_components.cli import main
 from shared_components.data.check import check_site
 from shared_components.data.custom.masks import read_mask
-from shared_components.data.files import DataError, SeveralPictures, read_colours, read_ids, read_rgb, turned
+from shared_components.data.files.images import DataError, SeveralPictures, read_colours, read_ids, read_rgb, turned
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from tests.data.conftest import write, write_yaml

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shared_components.commands import check_data, unpack_stereomis
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shared_components.data import transforms
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.targets import form_of, of_last_frame, over_time, refuse_other_form
 
 UNMOVED = transforms.Augmentation(flip_horizontal=False, flip_vertical=False, width=4, left=0.0, top=0.0)

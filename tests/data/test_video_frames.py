@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.data.files import DataError
-from shared_components.data.video import frame_count, read_frame
+from shared_components.data.files.images import DataError
+from shared_components.data.files.video import frame_count, read_frame
 from shared_components.inference.video import frames_of, look_at
 from tests.data.conftest import encode
 

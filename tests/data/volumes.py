@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.data.nifti import LabelWriter, label_frames
+from shared_components.data.files.nifti import LabelWriter, label_frames
 
 
 def read_labels(path: Path, **options: Any) -> np.ndarray:

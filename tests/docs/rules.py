@@ -22,7 +22,7 @@ from shared_components.core.card import Metric
 from shared_components.core.method import load_method
 from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.check import check_site
-from shared_components.data.inventory import Inventory, LeftOut
+from shared_components.data.files.inventory import Inventory, LeftOut
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job

@@ -14,7 +14,7 @@ from shared_components.cli import main
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import Trained, load_trained
-from shared_components.data.files import read_rgb
+from shared_components.data.files.images import read_rgb
 from shared_components.inference.doubtful import FEW, LIMIT, PART, DoubtWatch, warnings
 from shared_components.inference.frames import Shot
 from shared_components.scenes.scene import render_video

@@ -14,7 +14,7 @@ import SimpleITK as sitk
 
 from shared_components.common.atomic import NotWritten
 from shared_components.core.task import make_task
-from shared_components.data import nifti
+from shared_components.data.files import nifti
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder

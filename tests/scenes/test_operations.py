@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import yaml
 
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.files.classes import CLASS_MAPS
+from shared_components.data.files.triplets import INSTRUMENTS, NAMES, TARGETS, TRIPLETS, VERBS
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.triplets import INSTRUMENTS, NAMES, TARGETS, TRIPLETS, VERBS
 from shared_components.scenes import toolbox
 from shared_components.scenes.layouts import LAYOUTS
 from shared_components.scenes.motion import Pose

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from shared_components.core.task import make_task
-from shared_components.data.classes import LABELS
+from shared_components.data.files.classes import LABELS
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import Item, SampleSpec
 

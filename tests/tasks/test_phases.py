@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from shared_components.core.task import make_task
-from shared_components.data.classes import IGNORED
+from shared_components.data.files.classes import IGNORED
 from shared_components.data.samples import Item
 
 NAMES = ("preparation", "dissection", "packing")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from shared_components.core.task import check_tasks, make_task
+from shared_components.data.files.triplets import NAMES
 from shared_components.data.samples import Item
-from shared_components.data.triplets import NAMES
 
 THREE = ("hook/cut/liver", "grasper/grasp/liver", "hook/dissect/gut")
 TASK = make_task("triplets", classes=THREE)

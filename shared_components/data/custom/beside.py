@@ -10,7 +10,7 @@ import numpy as np
 
 from shared_components.data.custom.frame_names import frame_span
 from shared_components.data.custom.scan import Scan
-from shared_components.data.files import DataError, decode
+from shared_components.data.files.images import DataError, decode
 
 _MASK_WORD = re.compile(
     r"(?<![a-z])(masks?|labels?|seg(mentation)?s?|gt|annotations?|truth|groundtruth)(?![a-z])", re.I

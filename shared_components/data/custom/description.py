@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from shared_components.common.schema import short_repr
 from shared_components.data.custom.ids import Ids, class_ids, own_classes, parse_ids, parse_words, places
-from shared_components.data.files import VIDEOS, VOLUMES, Axes
+from shared_components.data.files.images import VIDEOS, VOLUMES, Axes
 
 Kind = Literal["frames", "nifti"]
 KINDS: tuple[Kind, ...] = ("frames", "nifti")

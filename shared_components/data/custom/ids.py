@@ -12,8 +12,8 @@ import cv2
 import numpy as np
 
 from shared_components.common.counted import counted
-from shared_components.data.classes import CLASS_MAPS, IGNORED, readable_as
-from shared_components.data.files import DataError, read_text
+from shared_components.data.files.classes import CLASS_MAPS, IGNORED, readable_as
+from shared_components.data.files.images import DataError, read_text
 
 Colour = tuple[int, int, int]  # red, green, blue
 Value = int | Colour

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shared_components.data.custom.description import CLASS, GROUP, VIDEO
 from shared_components.data.custom.frame_names import FRAME_PATTERN, in_frame_order, numbered
-from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, folders_below, natural_order
+from shared_components.data.files.images import IMAGES, VIDEOS, VOLUMES, DataError, folders_below, natural_order
 
 _LISTED = 3  # files that an error message lists
 
@@ -29,9 +29,9 @@ class Images:
         """Return the images by frame number, in order; frames of a video file count from `first`."""
         if self.is_video:
             if is_volume(self.path):
-                from shared_components.data.nifti import picture_count as frame_count
+                from shared_components.data.files.nifti import picture_count as frame_count
             else:
-                from shared_components.data.video import frame_count
+                from shared_components.data.files.video import frame_count
             return {first + place: frame_path(self.path, place) for place in range(frame_count(self.path))}
         numbers = numbered(self.files)
         return {numbers[name]: path for name, path in self.files.items()}

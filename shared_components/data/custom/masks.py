@@ -14,9 +14,9 @@ import numpy as np
 
 from shared_components.common.counted import counted
 from shared_components.data.custom.ids import Ids, Value, counts, unknown_values
-from shared_components.data.files import DAMAGED, Axes, DataError, Size, decode_label
-from shared_components.data.image_headers import JPEG
-from shared_components.data.nifti import label_frames, label_shape
+from shared_components.data.files.image_headers import JPEG
+from shared_components.data.files.images import DAMAGED, Axes, DataError, Size, decode_label
+from shared_components.data.files.nifti import label_frames, label_shape
 
 _AGAIN = "export the mask again as PNG"
 _VISIBLE = 8  # minimum step of grey that a person can see

@@ -12,8 +12,8 @@ from shared_components.data.custom.class_masks import Masks, masks_of, read_clas
 from shared_components.data.custom.description import Own
 from shared_components.data.custom.frame_names import ALL_FRAMES, hashless_number, numbered, place_of
 from shared_components.data.custom.masks import Volume, packed_volume, read_mask, without_edges
-from shared_components.data.files import DataError
-from shared_components.data.nifti import label_shape, refuse_other_shape
+from shared_components.data.files.images import DataError
+from shared_components.data.files.nifti import label_shape, refuse_other_shape
 from shared_components.data.readers import Listing, Reader
 
 
@@ -30,7 +30,7 @@ class _OwnReader(Reader):
     def read_image(self, path: Path) -> np.ndarray:
         if not (layout.is_volume(path.parent) and path.parent.is_file()):
             return super().read_image(path)
-        from shared_components.data.nifti import read_picture
+        from shared_components.data.files.nifti import read_picture
 
         return read_picture(path.parent, int(path.name))
 
@@ -98,7 +98,7 @@ def mask_numbers(masks: Masks, own: Own, video: Path) -> dict[str, int]:
     numbers = {name: hashless_number(files[0], name) for name, files in masks.items()}
     if own.mask_numbers == ALL_FRAMES:
         return numbers
-    from shared_components.data.video import frame_seconds
+    from shared_components.data.files.video import frame_seconds
 
     seconds, first = frame_seconds(video), own.first_frame
     places = {name: place_of(number - first, own.mask_numbers, seconds) for name, number in numbers.items()}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data import files
 from shared_components.data.custom.frame_names import frame_span
 from shared_components.data.custom.masks import edge_values
-from shared_components.data.nifti import is_colour_volume
+from shared_components.data.files import images as files
+from shared_components.data.files.nifti import is_colour_volume
 
 UNSUPPORTED = (
     ".webp", ".gif", ".jp2", ".ppm", ".pgm", ".heic", ".heif", ".avif", ".exr", ".dcm", ".npy", ".npz", ".nrrd", ".mha",

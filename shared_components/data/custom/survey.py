@@ -17,8 +17,8 @@ from shared_components.data.custom.guess_layout import FolderLayout
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed
 from shared_components.data.custom.masks import edge_values, packed_volume, read_mask
-from shared_components.data.files import DataError
-from shared_components.data.nifti import has_written_axes
+from shared_components.data.files.images import DataError
+from shared_components.data.files.nifti import has_written_axes
 
 _THREADS = 4  # decoding releases Python's lock
 _MOST = 64  # maximum number of values in a table
@@ -70,7 +70,7 @@ def video_rate(root: Path, layout: FolderLayout, videos: Sequence[str]) -> float
 
 def numbering_of(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Numbering | None:
     """Return the numbering of the masks of video files; None for other data."""
-    from shared_components.data.video import frame_seconds
+    from shared_components.data.files.video import frame_seconds
 
     masks: dict[str, VideoMasks] = {}
     for video in videos:
@@ -86,7 +86,7 @@ def numbering_of(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Num
 def _rate(path: Path) -> float | None:
     if is_volume(path):
         return None
-    from shared_components.data.video import opened, shown_stream
+    from shared_components.data.files.video import opened, shown_stream
 
     with opened(path) as container:
         rate = shown_stream(container, path).average_rate

@@ -15,10 +15,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.classes import LABELS
-from shared_components.data.files import DataError, files_by_number, natural_order
+from shared_components.data.files.classes import LABELS
+from shared_components.data.files.images import DataError, files_by_number, natural_order
+from shared_components.data.files.tables import records, row
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import records, row
 
 _TABLE = "grades.csv"
 _RATE = 2
@@ -62,7 +62,7 @@ class Appendix300(Reader):
 
 def _of_video(file: Path) -> dict[int, Path]:
     """Return two frames per second of a video file, numbered by half seconds."""
-    from shared_components.data.video import frame_count, opened, shown_stream
+    from shared_components.data.files.video import frame_count, opened, shown_stream
 
     with opened(file) as container:
         rate = shown_stream(container, file).average_rate

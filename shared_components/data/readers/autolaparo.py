@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median_low
 from types import MappingProxyType
 
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import Listing, Reader
 
 _PER_CLIP = 1000  # numbers

@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.files import DataError, file_exists, files_by_number, natural_order
+from shared_components.data.files.images import DataError, file_exists, files_by_number, natural_order
+from shared_components.data.files.tables import binary_row, changed, find_row, records, row
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import binary_row, changed, find_row, records, row
 
 PHASES = (
     "Preparation", "CalotTriangleDissection", "ClippingCutting", "GallbladderDissection", "GallbladderPackaging",
@@ -62,7 +62,7 @@ class Cholec80(Reader):
         file = root / "videos" / f"{video}.mp4"
         if not file.is_file():
             return {}
-        from shared_components.data.video import frame_count
+        from shared_components.data.files.video import frame_count
 
         return {number: file / f"{number:06d}" for number in range(0, frame_count(file), _EACH)}
 

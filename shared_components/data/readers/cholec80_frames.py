@@ -8,7 +8,7 @@ FL-EndoViT leaves out the videos 12, 17, 27 and 52, which test segmentation.
 
 from pathlib import Path
 
-from shared_components.data.unlabelled import FramesByVideo, Unlabelled
+from shared_components.data.files.unlabelled import FramesByVideo, Unlabelled
 
 
 class Cholec80Frames(Unlabelled):

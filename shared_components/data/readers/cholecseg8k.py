@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.classes import IGNORED
-from shared_components.data.files import DataError, files_by_number, map_colours, read_colours, video_folders
+from shared_components.data.files.classes import IGNORED
+from shared_components.data.files.images import DataError, files_by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
 VALUES = {50: 0, 11: 1, 21: 2, 13: 3, 12: 4, 31: 5, 23: 6, 24: 7, 25: 8, 32: 9, 22: 10, 33: 11, 5: 12}

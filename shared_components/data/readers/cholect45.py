@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.files import DataError, files_by_number, video_folders
+from shared_components.data.files.images import DataError, files_by_number, video_folders
+from shared_components.data.files.tables import Rows, binary_row, class_of_row, find_row, numbered_rows, row
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import Rows, binary_row, class_of_row, find_row, numbered_rows, row
 
 PHASES = 7
 _TABLES = {

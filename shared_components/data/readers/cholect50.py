@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.data.classes import IGNORED
-from shared_components.data.files import DataError, files_by_number, video_folders
+from shared_components.data.files.classes import IGNORED
+from shared_components.data.files.images import DataError, files_by_number, video_folders
+from shared_components.data.files.tables import changed, find_row, read_json, row
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import changed, find_row, read_json, row
 
 _PLACES = {"triplets": (0, 100), "instruments": (1, 6), "verbs": (7, 10), "anatomy": (8, 15)}
 """Position in a row and number of classes of each target."""

@@ -5,7 +5,7 @@
 A video is a surgery, with the images of all organs. The folder multilabel repeats images of stomach and is not read.
 """
 
-from shared_components.data.unlabelled import Unlabelled
+from shared_components.data.files.unlabelled import Unlabelled
 
 
 class Dsad(Unlabelled):

@@ -10,7 +10,7 @@ instances are not read. The official rule is to leave one surgery out. The frame
 from pathlib import Path
 from types import MappingProxyType
 
-from shared_components.data.files import files_by_number, video_folders
+from shared_components.data.files.images import files_by_number, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
 

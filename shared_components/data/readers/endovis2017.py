@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import DataError, files_by_number, map_ids, read_ids, read_rgb, video_folders
+from shared_components.data.files.images import DataError, files_by_number, map_ids, read_ids, read_rgb, video_folders
 from shared_components.data.readers import Listing, Reader
 
 _PARTS = {0: 0, 10: 1, 20: 2, 30: 3, 40: 0}

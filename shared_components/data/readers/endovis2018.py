@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import files_by_number, map_colours, read_colours, video_folders
+from shared_components.data.files.images import files_by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
 LABEL_COLOURS: dict[str, tuple[int, int, int]] = {

@@ -9,8 +9,8 @@ with a box: other frames were filmed before and after the operation.
 
 from pathlib import Path
 
-from shared_components.data.files import DataError, frame_number
-from shared_components.data.unlabelled import Unlabelled
+from shared_components.data.files.images import DataError, frame_number
+from shared_components.data.files.unlabelled import Unlabelled
 
 
 class Esad(Unlabelled):

@@ -9,7 +9,7 @@ sequence is used, without the last frame, so that sequences of one frame are lef
 
 from pathlib import Path
 
-from shared_components.data.unlabelled import Unlabelled
+from shared_components.data.files.unlabelled import Unlabelled
 
 
 class Glenda(Unlabelled):

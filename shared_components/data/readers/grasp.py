@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
-from shared_components.data.files import DataError, files_by_number, frame_number, video_folders
+from shared_components.data.files.images import DataError, files_by_number, frame_number, video_folders
 from shared_components.data.readers import Listing, Reader
 
 _COUNT_45 = frozenset({"CASE001", "CASE002", "CASE003", "CASE004", "CASE007", "CASE014", "CASE015"})

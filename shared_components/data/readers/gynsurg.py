@@ -20,10 +20,10 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from shared_components.data.classes import LABELS
-from shared_components.data.files import DataError, natural_order
+from shared_components.data.files.classes import LABELS
+from shared_components.data.files.images import DataError, natural_order
+from shared_components.data.files.tables import changed, records, row
 from shared_components.data.readers import Listing, Reader
-from shared_components.data.tables import changed, records, row
 
 KINDS = ("action", "bleeding", "smoke")
 _COLUMNS = ("split", "set_type", "case_id", "vids", "labels")
@@ -45,7 +45,7 @@ class GynSurg(Reader):
         return [(number, image, targets) for number, image in self.images(root, video).items()]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        from shared_components.data.video import frame_count
+        from shared_components.data.files.video import frame_count
 
         kind, stem = video.split("/")
         clip = _clips(_folders(root)[kind])[stem]

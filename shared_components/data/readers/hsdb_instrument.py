@@ -6,7 +6,7 @@ The release does not separate operations, so a video is a folder. The folders of
 show videos of Cholec80, and EndoViT leaves them out.
 """
 
-from shared_components.data.unlabelled import Unlabelled
+from shared_components.data.files.unlabelled import Unlabelled
 
 
 class HsdbInstrument(Unlabelled):

@@ -6,7 +6,7 @@ A video is a case. The fourth folder, Instrument_Count, is not read: it contains
 EndoViT leaves it out.
 """
 
-from shared_components.data.unlabelled import Unlabelled
+from shared_components.data.files.unlabelled import Unlabelled
 
 
 class Lapgyn4(Unlabelled):

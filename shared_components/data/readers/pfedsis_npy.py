@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.files import DataError, map_ids, natural_order, read_npy
+from shared_components.data.files.images import DataError, map_ids, natural_order, read_npy
 from shared_components.data.readers import Listing, Reader
 
 _NAME = re.compile(r"(video\d+)frame(\d+)")

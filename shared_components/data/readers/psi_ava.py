@@ -5,7 +5,7 @@
 The reader `grasp` reads its successor GraSP, which has masks.
 """
 
-from shared_components.data.unlabelled import Unlabelled
+from shared_components.data.files.unlabelled import Unlabelled
 
 
 class PsiAva(Unlabelled):

@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import cv2
 
-from shared_components.data.classes import SUCTION
-from shared_components.data.files import DataError, files_by_number, refuse_special, video_folders, whole_steps
+from shared_components.data.files.classes import SUCTION
+from shared_components.data.files.images import DataError, files_by_number, refuse_special, video_folders, whole_steps
 from shared_components.data.readers import Listing, Reader
 
 _LABEL_STEP = 60  # 1 Hz at SarRarp50.RATE

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import (
+from shared_components.data.files.images import (
     DEPTH_SCALE,
     DataError,
     decode,
@@ -27,8 +27,8 @@ from shared_components.data.files import (
     spacing,
     video_folders,
 )
+from shared_components.data.files.tables import changed
 from shared_components.data.readers import Listing, Reader, paired
-from shared_components.data.tables import changed
 
 _SCALES = (256, 128)  # values per millimetre
 _ALIKE = 1.3  # maximum ratio of the medians of two depth maps of a scene

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 
-from shared_components.data.classes import SUCTION
-from shared_components.data.files import DataError, natural_order
+from shared_components.data.files.classes import SUCTION
+from shared_components.data.files.images import DataError, natural_order
 from shared_components.data.readers import Listing, Reader
 
 _NAMES = (

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import DataError, files_by_number, read_depth, video_folders
+from shared_components.data.files.images import DataError, files_by_number, read_depth, video_folders
+from shared_components.data.files.tables import records
 from shared_components.data.readers import Listing, Reader, paired
-from shared_components.data.tables import records
 
 LEFT, DEPTH = "rectified/left", "rectified/depth"
 CALIBRATION = "StereoCalibration.ini"

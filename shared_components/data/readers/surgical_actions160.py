@@ -5,7 +5,7 @@
 A video is a clip. The middle frame of each second is used, as FFmpeg's `fps=1` of EndoViT chooses it.
 """
 
-from shared_components.data.unlabelled import Unlabelled
+from shared_components.data.files.unlabelled import Unlabelled
 
 
 class SurgicalActions160(Unlabelled):

@@ -25,7 +25,7 @@ from shared_components.core.method import load_method
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import with_wanted_classes
-from shared_components.data.classes import coarser_ids
+from shared_components.data.files.classes import coarser_ids
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site

@@ -18,7 +18,7 @@ from shared_components.common.schema import Schema, parse, short_repr
 from shared_components.core.bundle import Bundle
 from shared_components.core.task import Task
 from shared_components.core.training import check_frames
-from shared_components.data.files import read_yaml_file
+from shared_components.data.files.images import read_yaml_file
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages.job import LARGEST, Job
 from shared_components.federation.privacy.gaussian import DELTA, Clip, Delta, Multiplier

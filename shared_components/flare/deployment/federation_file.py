@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from shared_components.common.schema import Schema, parse
-from shared_components.data.files import read_yaml_file
+from shared_components.data.files.images import read_yaml_file
 
 Role = Literal["project_admin", "org_admin", "lead", "member"]
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -7,7 +7,7 @@ import numpy as np
 
 from shared_components.common.counted import counted
 from shared_components.data.check import check_site, readable_samples
-from shared_components.data.classes import IGNORED
+from shared_components.data.files.classes import IGNORED
 from shared_components.data.samples import Sample, SampleSpec, read_sample, samples
 from shared_components.data.site import SPLITS, Site, SiteError
 

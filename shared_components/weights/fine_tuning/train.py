@@ -34,7 +34,7 @@ from shared_components.core.initial_weights import parse_start, source_of
 from shared_components.core.task import Scores, Task, choose_task
 from shared_components.core.trained_model import input_size, load_trained, with_wanted_classes
 from shared_components.core.training import make_context
-from shared_components.data.classes import coarser_ids
+from shared_components.data.files.classes import coarser_ids
 from shared_components.data.samples import Sample, read_sample
 from shared_components.data.site import Site
 from shared_components.federation.messages import Job

@@ -15,7 +15,7 @@ from shared_components.core.bundle import Bundle
 from shared_components.core.task import Task, make_task
 from shared_components.core.training import check_frames
 from shared_components.core.training_settings import Precision
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.files.classes import CLASS_MAPS
 from shared_components.networks.bundle_config import build_network, check_size
 from shared_components.scenes.layouts import TARGETS
 from shared_components.scenes.looks import look_named, numbered

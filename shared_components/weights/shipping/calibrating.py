@@ -36,7 +36,7 @@ from shared_components.core.evaluation import network_input
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import current, last_target
 from shared_components.core.trained_model import Trained, load_trained, merged_logits
-from shared_components.data.classes import coarser_ids
+from shared_components.data.files.classes import coarser_ids
 from shared_components.data.samples import LABELLED, Item, Sample, SampleSpec, read_sample, samples
 from shared_components.data.transforms import resize_target
 from shared_components.federation.runs.provenance import commit

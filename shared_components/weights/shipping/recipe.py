@@ -21,7 +21,7 @@ from shared_components.common.schema import Schema, parse
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.site_fingerprint import fingerprint
-from shared_components.data.files import read_yaml_file
+from shared_components.data.files.images import read_yaml_file
 from shared_components.networks.checkpoints import save_weights
 from shared_components.scenes.drawn_looks import FAMILIES
 from shared_components.weights.shipping import weights

@@ -20,7 +20,7 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task, make_task
 from shared_components.core.trained_model import network_arguments_of, with_wanted_classes
 from shared_components.data.check import readable_samples
-from shared_components.data.classes import CLASS_MAPS, name_of
+from shared_components.data.files.classes import CLASS_MAPS, name_of
 from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site

@@ -15,7 +15,7 @@ from shared_components.core.method import SiteFacts
 from shared_components.core.text.pretrained import MINILM, MINILM_SHA256
 from shared_components.core.text.site_text import LETTERS, SURGERIES, SiteText, site_text, task_text
 from shared_components.core.text.vectors import SHIPPED, Vector, add_vectors, read_vectors
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.files.classes import CLASS_MAPS
 from shared_components.data.profile_items import check_item
 from shared_components.data.readers import find_reader
 from shared_components.data.site_file import load_site

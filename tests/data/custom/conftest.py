@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shared_components.cli import main
-from shared_components.data.nifti import PictureWriter
+from shared_components.data.files.nifti import PictureWriter
 from shared_components.inference.video import H264Video
 from tests.data.conftest import write, write_yaml
 from tests.data.volumes import write_labels

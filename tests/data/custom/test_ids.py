@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared_components.data.classes import CLASS_MAPS, IGNORED
 from shared_components.data.custom.ids import class_ids, own_classes, parse_ids
-from shared_components.data.files import DataError
+from shared_components.data.files.classes import CLASS_MAPS, IGNORED
+from shared_components.data.files.images import DataError
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 

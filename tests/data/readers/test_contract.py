@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from shared_components.data.check import check_site
-from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.files import DataError
+from shared_components.data.files.classes import CLASS_MAPS
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shared_components.data.check import check_site
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shared_components.commands import check_data, site
-from shared_components.data.files import DataError
+from shared_components.data.files.images import DataError
 from shared_components.data.readers.gynsurg import fold_cases
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError

@@ -9,8 +9,8 @@ import pytest
 
 from shared_components.commands import check_data
 from shared_components.data.check import check_site, readable_samples
-from shared_components.data.classes import LABELS
-from shared_components.data.files import DataError
+from shared_components.data.files.classes import LABELS
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader, reader_names
 from shared_components.data.readers.gynsurg import fold_cases
 from shared_components.data.samples import SampleSpec, read_sample, samples

@@ -9,8 +9,8 @@ import pytest
 
 from shared_components.commands import unpack_sar_rarp50
 from shared_components.data.check import check_site
-from shared_components.data.classes import CLASS_MAPS, merge_classes
-from shared_components.data.files import DataError
+from shared_components.data.files.classes import CLASS_MAPS, merge_classes
+from shared_components.data.files.images import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.readers.sar_rarp50 import unpack
 from shared_components.data.samples import SampleSpec, samples

@@ -18,7 +18,7 @@ from shared_components.core.task import make_task
 from shared_components.core.text.site_text import SiteText
 from shared_components.core.training import check_network
 from shared_components.data.check import check_site
-from shared_components.data.classes import name_of
+from shared_components.data.files.classes import name_of
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import plan, presets

@@ -13,8 +13,8 @@ from shared_components.data.custom.ids import BACKGROUND
 from shared_components.data.custom.layout import images_of, placed, video_names
 from shared_components.data.custom.readers import mask_numbers, own_masks, own_reader
 from shared_components.data.custom.scan import Scan, scan
-from shared_components.data.files import DataError, folders_below
-from shared_components.data.inventory import Inventory, LeftOut, left_out_files
+from shared_components.data.files.images import DataError, folders_below
+from shared_components.data.files.inventory import Inventory, LeftOut, left_out_files
 from shared_components.data.readers import Reader
 from shared_components.data.site import SPLITS, Site, Source
 

@@ -24,7 +24,7 @@ from nibabel.spatialimages import HeaderDataError
 
 from shared_components.common.atomic import atomically
 from shared_components.common.counted import counted
-from shared_components.data.files import VOLUMES, Axes, DataError, Size, reading, refuse_large, refuse_pointer
+from shared_components.data.files.images import VOLUMES, Axes, DataError, Size, reading, refuse_large, refuse_pointer
 
 _MAX_LABEL = np.iinfo(np.uint16).max
 MOST_FRAMES = np.iinfo(np.int16).max  # maximum length of an axis in NIfTI-1

@@ -20,7 +20,7 @@ from typing import Any
 import av
 import numpy as np
 
-from shared_components.data.files import DataError, refuse_large, refuse_pointer, refuse_special
+from shared_components.data.files.images import DataError, refuse_large, refuse_pointer, refuse_special
 
 _CONVERT = "convert it to H.264 MP4 or to a folder of images"
 _COMPARED = 16  # first frames that are decoded to compare their times with the packets' times

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from shared_components.data.files import DataError, natural_order
-from shared_components.data.readers import Listing, Reader
+from shared_components.data.files.images import DataError, natural_order
+from shared_components.data.files.reader import Listing, Reader
 
 _PER_SECOND = 25  # frames in the video files of all these data sets
 FramesByVideo = dict[str, dict[int, Path]]
@@ -47,7 +47,7 @@ class Unlabelled(Reader):
         (first, *more) = files.values() or [root]
         if more or first.suffix.lower() not in (".mp4", ".avi"):
             return files
-        from shared_components.data.video import frame_count  # late: few sites read videos
+        from shared_components.data.files.video import frame_count  # late: few sites read videos
 
         return {number: first / f"{number:06d}" for number in range(self.FIRST, frame_count(first), _PER_SECOND)}
 

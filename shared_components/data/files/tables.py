@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.counted import counted
-from shared_components.data.files import MISSING, DataError, read_text, reading
+from shared_components.data.files.images import MISSING, DataError, read_text, reading
 
 _MAX_BYTES = 64 << 20  # the longest table of Cholec80, 25 rows per second, has 3 MB
 Rows = Mapping[int, tuple[int, ...]]  # whole numbers of each row, by frame number

@@ -19,7 +19,7 @@ from shared_components.common.git_lfs import WHAT as LFS_POINTER
 from shared_components.common.git_lfs import WHAT_TO_DO as LFS_PULL
 from shared_components.common.git_lfs import is_pointer, is_pointer_file
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.data.image_headers import JPEG, PNG, UPRIGHT, is_transparent, orientation, read_header
+from shared_components.data.files.image_headers import JPEG, PNG, UPRIGHT, is_transparent, orientation, read_header
 
 Size = tuple[int, int]  # height, width
 

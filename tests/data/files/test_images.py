@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.data import files
-from shared_components.data.video import frame_count, read_frame
+from shared_components.data.files import images as files
+from shared_components.data.files.video import frame_count, read_frame
 from tests.data.conftest import encode, write
 
 

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.data.classes import (
+from shared_components.data.files.classes import (
     CLASS_MAPS,
     IGNORED,
     MERGES,

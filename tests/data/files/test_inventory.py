@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared_components.data.inventory import Inventory, LeftOut, left_out_files
+from shared_components.data.files.inventory import Inventory, LeftOut, left_out_files
 
 
 def test_files_are_left_out_by_reason_and_by_folder_and_have_a_line_in_the_table():

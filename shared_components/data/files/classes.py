@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from shared_components.common.plain_yaml import beside, read_own_yaml
-from shared_components.data.triplets import NAMES
+from shared_components.data.files.triplets import NAMES
 
 _TABLES = read_own_yaml(beside(__file__, "classes.yaml"))
 CLASS_MAPS = msgspec.convert(_TABLES["class_maps"], dict[str, tuple[str, ...]])

@@ -9,8 +9,8 @@ import pytest
 import SimpleITK as sitk
 from nibabel import orientations
 
-from shared_components.data import nifti
-from shared_components.data.files import DataError
+from shared_components.data.files import nifti
+from shared_components.data.files.images import DataError
 from tests.data.volumes import read_labels, write_labels
 
 T, H, W = 5, 4, 6
@@ -99,7 +99,7 @@ def test_a_slope_is_undone_and_large_labels_take_16_bits_in_order_from_many_chun
     assert labels.dtype == np.uint16 and np.array_equal(labels, masks)
     assert sitk.GetArrayFromImage(sitk.ReadImage(str(path))).tolist() == masks.tolist()
     write_labels(path, iter(np.arange(40, dtype=np.uint8).repeat(H * W).reshape(40, H, W)))
-    monkeypatch.setattr("shared_components.data.nifti._CHUNK_BYTES", 7 * 8 * H * W)
+    monkeypatch.setattr("shared_components.data.files.nifti._CHUNK_BYTES", 7 * 8 * H * W)
     assert [int(frame[0, 0]) for frame in nifti.label_frames(path)] == list(range(40))
 
 

@@ -1,0 +1,1 @@
+"""Read files of data: images, volumes, videos, tables, class ids; and the interface of dataset readers."""
