@@ -112,11 +112,6 @@ def build_by_name(folder: str, name: str, **arguments: Any) -> Any:
         raise ValueError(f"{what} {name!r}: {error}") from error
 
 
-def task_kinds() -> list[str]:
-    """List the kinds of task."""
-    return module_names("tasks")
-
-
 def make_task(kind: str, numbers: Mapping[str, Any] | None = None, *, classes: Sequence[str] = ()) -> Task:
     """Build a task by kind; ``classes`` are the site's, background first; ValueError for a wrong kind or setting."""
     return build_by_name("tasks", kind, classes=tuple(classes), **(numbers or {}))

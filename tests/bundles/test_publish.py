@@ -11,7 +11,7 @@ from monai.bundle import scripts
 
 from shared_components.cli import main
 from shared_components.core.shipped_weights import FACTS, MODEL
-from shared_components.core.task import task_kinds
+from shared_components.core.task import module_names
 from shared_components.core.trained_model import load_trained
 from shared_components.weights.bundle_files.copies import PIPELINES, hub_metadata
 from shared_components.weights.bundle_files.make import read_description
@@ -69,7 +69,7 @@ def test_monai_loads_the_network_of_the_hubs_repository(published, tmp_path, mon
 
 
 def test_every_kind_of_task_is_one_of_the_hubs_uses():
-    assert PIPELINES.keys() == set(task_kinds())
+    assert PIPELINES.keys() == set(module_names("tasks"))
     facts = json.loads((BUNDLES / "surgfed" / FACTS).read_text())
     assert hub_metadata(read_description("surgfed"), facts)["pipeline_tag"] == "mask-generation"
 

@@ -8,16 +8,16 @@ import pytest
 
 from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Card, Metric
-from shared_components.core.task import check_tasks, choose_task, make_task, task_kinds
+from shared_components.core.task import check_tasks, choose_task, make_task, module_names
 
 PARTS = ("background", "shaft")
 
 
 def test_kinds_are_found_by_listing():
-    assert {"segmentation", "depth", "reconstruction"} <= set(task_kinds())
+    assert {"segmentation", "depth", "reconstruction"} <= set(module_names("tasks"))
 
 
-@pytest.mark.parametrize("kind", task_kinds())
+@pytest.mark.parametrize("kind", module_names("tasks"))
 def test_every_kind_says_what_it_is(kind):
     task = make_task(kind, classes=PARTS)
     assert task.card.kind == kind and task.card.frames == 1
@@ -33,7 +33,7 @@ def test_segmentation_names_what_is_visible_and_how_much_of_the_picture_it_takes
     assert found == {"shaft": 0.0, "wrist": 1.5}
 
 
-@pytest.mark.parametrize("kind", sorted(set(task_kinds()) - {"segmentation"}))
+@pytest.mark.parametrize("kind", sorted(set(module_names("tasks")) - {"segmentation"}))
 def test_a_task_without_names_says_nothing_of_what_is_visible(kind):
     assert make_task(kind, classes=PARTS).visible(np.zeros((4, 4))) == {}
 
