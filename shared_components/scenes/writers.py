@@ -40,10 +40,10 @@ _GRASP_INSTRUMENTS = (
     "Clip_Applier", "Grasper",
 )  # fmt: skip
 _SCENE_PARTS = np.array([0, *map(CLASS_MAPS["scene"].index, CLASS_MAPS["parts"][1:])], np.uint8)
-# AutoLaparo has two graspers, a sealer and a hook: number of each rendered kind
+# AutoLaparo has two graspers, a sealer and a hook: number of each rendered kind, by the end of its name
 _TOOL_NUMBERS = {
     toolbox.PROGRASP: 1, toolbox.GRASPER: 1, toolbox.NEEDLE: 2, toolbox.CLIPS: 2, toolbox.STAPLER: 2,
-    toolbox.MARYLAND: 3, toolbox.SCISSORS: 3, toolbox.SHEARS: 4, toolbox.HOOK: 4, toolbox.SUCTION: 4,
+    toolbox.MARYLAND: 3, toolbox.SCISSORS: 3, toolbox.HOOK: 4, toolbox.SUCTION: 4,
 }  # fmt: skip
 # classes of an operation's targets; CholecSeg8k has no artery, so the cystic artery becomes its vein
 _CHOLECSEG8K = np.array([0, *map(CLASS_MAPS["cholecseg8k"].index, (
