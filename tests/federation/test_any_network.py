@@ -68,15 +68,10 @@ def test_with_one_site_fedavg_is_a_plain_loop_that_never_heard_of_a_federation(f
     assert same({f"site-1/{name}": value for name, value in network.state_dict().items()}, trained_weights)
 
 
-@pytest.mark.parametrize(
-    ("method", "stays"),
-    [
-        ("fedavg", set()),
-        ("fedper", {"last.weight", "last.bias"}),
-        ("fedrep", {"last.weight", "last.bias"}),
-        ("fedbn", {f"body.1.{name}" for name in torch.nn.BatchNorm2d(1).state_dict()}),
-    ],
-)
+@pytest.mark.parametrize("method, stays", [
+    ("fedavg", set()), ("fedper", {"last.weight", "last.bias"}), ("fedrep", {"last.weight", "last.bias"}),
+    ("fedbn", {f"body.1.{name}" for name in torch.nn.BatchNorm2d(1).state_dict()}),
+])  # fmt: skip
 def test_what_a_method_keeps_at_home_never_leaves_and_differs_from_site_to_site(federate, method, stays):
     federation = federate(make_job(method, network=SMALL), names=SITES[:2])
     sent = federation.replies()
@@ -101,18 +96,15 @@ def test_a_models_header_names_its_network_and_the_model_opens_without_the_job(f
     assert same(model.network.state_dict(), load_weights(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "sentence"),
-    [
-        ("Halved", {}, r"Halved returns \[2, 4, 16, 32\] in training .* the task reads \[2, 4, 32, 64\]"),
-        ("Eights", {"training": TINY | {"height": 36}}, "does not take frames .* training.height: 32 and"),
-        ("Nothing", {}, "Nothing has no parameters"),
-        ("Plain", {"method": "fedbn"}, "Plain has no normalisation layers to keep at the site"),
-        ("Small", {"method": "pfedsis"}, "pfedsis needs a network with a shared and a personal path"),
-        ("Small", {"training": TINY | {"start": "rendered"}}, "'pvt_fpn' ships no weights for Small; write start"),
-        ("Small", {"tasks": {"segmentation": {"frames": 2, "interval": 0.1}}}, "Small takes single ones"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, changes, sentence", [
+    ("Halved", {}, r"Halved returns \[2, 4, 16, 32\] in training .* the task reads \[2, 4, 32, 64\]"),
+    ("Eights", {"training": TINY | {"height": 36}}, "does not take frames .* training.height: 32 and"),
+    ("Nothing", {}, "Nothing has no parameters"),
+    ("Plain", {"method": "fedbn"}, "Plain has no normalisation layers to keep at the site"),
+    ("Small", {"method": "pfedsis"}, "pfedsis needs a network with a shared and a personal path"),
+    ("Small", {"training": TINY | {"start": "rendered"}}, "'pvt_fpn' ships no weights for Small; write start"),
+    ("Small", {"tasks": {"segmentation": {"frames": 2, "interval": 0.1}}}, "Small takes single ones"),
+])  # fmt: skip
 def test_a_network_that_does_not_fit_is_refused_before_the_first_step(federate, name, changes, sentence):
     changes = dict(changes)
     method = changes.pop("method", "fedavg")

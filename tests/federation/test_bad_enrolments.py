@@ -123,11 +123,9 @@ def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks
     assert federation.server.state.sites == ["site-2", "site-3"] == list(federation.asked.messages)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"seconds": {"total": 10**400}}, {"header": []}, {"pieces": {"head.bias": None}}, {"final": "text"}],
-    ids=["seconds", "header", "piece", "final"],
-)
+@pytest.mark.parametrize("change", [
+    {"seconds": {"total": 10**400}}, {"header": []}, {"pieces": {"head.bias": None}}, {"final": "text"},
+], ids=["seconds", "header", "piece", "final"])  # fmt: skip
 def test_one_sites_answer_ends_nobody_elses_job(federate, change):
     federation = federate(toy()).enrol()
     for task in ("round", "finish"):

@@ -72,14 +72,11 @@ def test_an_interval_that_the_video_cannot_give(refusal, scenes, films):
     assert "segmentation: interval is nan" in words
 
 
-@pytest.mark.parametrize(
-    "harmed, text, sentence",
-    [
-        (True, "a", "contains no weights; copy model.safetensors or pytorch_model.bin there"),
-        (False, "a b c d e f g h i j k", "takes at most 12, including start and end; shorten it"),
-        (False, "a", "has 6 numbers, but 384 are"),
-    ],
-)
+@pytest.mark.parametrize("harmed, text, sentence", [
+    (True, "a", "contains no weights; copy model.safetensors or pytorch_model.bin there"),
+    (False, "a b c d e f g h i j k", "takes at most 12, including start and end; shorten it"),
+    (False, "a", "has 6 numbers, but 384 are"),
+])  # fmt: skip
 def test_a_text_or_an_encoder_of_no_use(refusal, films, clip_folder, tmp_path, harmed, text, sentence):  # noqa: F811
     if harmed:
         (clip_folder / "model.safetensors").unlink()

@@ -92,15 +92,11 @@ def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(
 OWN = r"all {} tensors of the method are fixed, such as encoder\..*name fewer parts"
 
 
-@pytest.mark.parametrize(
-    "method, training, sentence",
-    [
-        ("mat_fl", FIXED, OWN.format("MIXED")),
-        ("feddp", FIXED, OWN.format("LOCAL")),
-        ("fedavg", {"fixed": ["encodr"]}, r"training\.fixed names 'encodr'.* did you mean 'encoder'"),
-        ("fedavg", {"learning_rates": {"head_globl": 0.1}}, "names 'head_globl'.* did you mean 'head_global'"),
-    ],
-)
+@pytest.mark.parametrize("method, training, sentence", [
+    ("mat_fl", FIXED, OWN.format("MIXED")), ("feddp", FIXED, OWN.format("LOCAL")),
+    ("fedavg", {"fixed": ["encodr"]}, r"training\.fixed names 'encodr'.* did you mean 'encoder'"),
+    ("fedavg", {"learning_rates": {"head_globl": 0.1}}, "names 'head_globl'.* did you mean 'head_global'"),
+])  # fmt: skip
 def test_a_methods_own_part_or_one_that_is_not_there_is_refused_at_enrolment(federate, method, training, sentence):
     with pytest.raises(FederationError, match=sentence):
         federate(make_job(method, training={**TINY, **training})).enrol()

@@ -89,14 +89,11 @@ def test_other_and_missing_files_are_refused_by_site_and_an_unused_one_is_warned
     assert len(warnings) == 1 and warnings[0].startswith("site site-2: SURGFL_START_WEIGHTS is ")
 
 
-@pytest.mark.parametrize(
-    "start, words",
-    [
-        ("rendered", "site site-1: bundle 'toy' ships no weights"),
-        ("/tmp/a.safetensors", r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"),
-        ({"batch_size": 99, "few_samples": "refuse"}, "site-1: has 4 training samples, fewer than a batch of 99"),
-    ],
-)
+@pytest.mark.parametrize("start, words", [
+    ("rendered", "site site-1: bundle 'toy' ships no weights"),
+    ("/tmp/a.safetensors", r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"),
+    ({"batch_size": 99, "few_samples": "refuse"}, "site-1: has 4 training samples, fewer than a batch of 99"),
+])  # fmt: skip
 def test_a_start_or_a_batch_that_cannot_be_is_refused_at_enrolment(federate, start, words):
     training = {"start": start} if isinstance(start, str) else {"start": "random", **start}
     with pytest.raises(FederationError, match=words):
@@ -159,16 +156,13 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
         assert "network" not in load_metadata(server.folder / name)
 
 
-@pytest.mark.parametrize(
-    ("network", "sentence"),
-    [
-        ({"widht": 8}, "site site-1: network: unknown argument 'widht'; did you mean 'width'"),
-        ({"_target_": "shared_components.networks.pvt_fpn.PvtFpn"}, "'_target_', which names code"),
-        ({"out_channels": 9}, "out_channels is set by the site's task"),
-        ({"width": True}, "width is True; it is a whole number"),
-        ({"width": 6}, "Tiny: width is 6; give a positive multiple of 4"),
-    ],
-)
+@pytest.mark.parametrize("network, sentence", [
+    ({"widht": 8}, "site site-1: network: unknown argument 'widht'; did you mean 'width'"),
+    ({"_target_": "shared_components.networks.pvt_fpn.PvtFpn"}, "'_target_', which names code"),
+    ({"out_channels": 9}, "out_channels is set by the site's task"),
+    ({"width": True}, "width is True; it is a whole number"),
+    ({"width": 6}, "Tiny: width is 6; give a positive multiple of 4"),
+])  # fmt: skip
 def test_a_site_refuses_what_cannot_be_before_the_first_round(federate, network, sentence):
     with pytest.raises((FederationError, ValueError), match=sentence):  # what names code is no job at all
         federate(wide(network)).enrol()

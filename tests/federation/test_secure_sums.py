@@ -258,16 +258,12 @@ def test_a_threshold_above_the_number_of_sites_is_refused(toy_bundle, federate, 
         federate(secure_job(secure_sums={"threshold": threshold}))
 
 
-@pytest.mark.parametrize(
-    "section, words",
-    [
-        ({"treshold": 2}, "unknown key 'secure_sums.treshold'"),
-        ({"fraction_bits": 20}, "'secure_sums.threshold' is missing"),
-        *(({"threshold": bad}, f"secure_sums.threshold is {bad}") for bad in (1, 2.0, True, math.nan)),
-        ({"threshold": 2, "fraction_bits": 49}, "secure_sums.fraction_bits is 49"),
-        ("on", "secure_sums is 'on'"),
-    ],
-)
+@pytest.mark.parametrize("section, words", [
+    ({"treshold": 2}, "unknown key 'secure_sums.treshold'"),
+    ({"fraction_bits": 20}, "'secure_sums.threshold' is missing"),
+    *(({"threshold": bad}, f"secure_sums.threshold is {bad}") for bad in (1, 2.0, True, math.nan)),
+    ({"threshold": 2, "fraction_bits": 49}, "secure_sums.fraction_bits is 49"), ("on", "secure_sums is 'on'"),
+])  # fmt: skip
 def test_an_odd_section_is_refused_by_key(section, words):
     with pytest.raises(ValueError, match=words):
         make_job("fedavg", secure_sums=section)

@@ -43,15 +43,12 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     assert "old" in path.read_text() and len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    "rounds, keep, left",
-    [
-        (range(4), 2, [2, 3]),
-        ((0, 1, 4), 2, [1, 4]),  # rounds 2 and 3 were missed; round 4 was trained, and is asked again after a resume
-        ((0, 2, 1), 2, [0, 1]),  # a run that went back drops its later state
-        (range(5), 3, [2, 3, 4]),
-    ],
-)
+@pytest.mark.parametrize("rounds, keep, left", [
+    (range(4), 2, [2, 3]),
+    ((0, 1, 4), 2, [1, 4]),  # rounds 2 and 3 were missed; round 4 was trained, and is asked again after a resume
+    ((0, 2, 1), 2, [0, 1]),  # a run that went back drops its later state
+    (range(5), 3, [2, 3, 4]),
+])  # fmt: skip
 def test_the_newest_rounds_are_kept_and_found(tmp_path, rounds, keep, left):
     files = RoundFiles(tmp_path, of="job/run/server", keep=keep)
     for round in rounds:
@@ -129,16 +126,13 @@ def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_t
     assert [r["round"] for r in again.server.records if r["kind"] == "aggregation"] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    "damage, words",
-    [
-        (lambda path: path.unlink(), "is missing"),
-        (lambda path: path.write_text(path.read_text()[:40]), "is damaged"),
-        (lambda path: path.write_text("[1]"), "does not describe a job"),
-        (lambda path: path.write_text(json.dumps({"job": None})), "does not describe a job"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
-    ],
-)
+@pytest.mark.parametrize("damage, words", [
+    (lambda path: path.unlink(), "is missing"),
+    (lambda path: path.write_text(path.read_text()[:40]), "is damaged"),
+    (lambda path: path.write_text("[1]"), "does not describe a job"),
+    (lambda path: path.write_text(json.dumps({"job": None})), "does not describe a job"),
+    (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
+])  # fmt: skip
 def test_a_run_without_a_description_is_not_begun_anew(federate, damage, words):
     server = federate(toy("fedavg")).run(until=1).server
     damage(server.folder / "run.json")

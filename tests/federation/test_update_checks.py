@@ -30,19 +30,16 @@ def changed(reply, *, header=None, **pieces):
 NAME = "head_global.bias"
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        *(({NAME: torch.tensor([bad] * 4)}, "not finite") for bad in (math.nan, math.inf)),
-        ({NAME: torch.full((4,), 1e30)}, "largest_change"),
-        ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
-        *(({NAME: torch.zeros(4, dtype=kind)}, str(kind)) for kind in (torch.float64, torch.int64, torch.float16)),
-        ({NAME: torch.zeros(0)}, r"torch.float32 \(0,\)"),
-        ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
-        ({"header": {"round": 7}}, "it is of round 8, this is round 1"),
-        ({"header": {"samples": 10**9}}, "enrolled with 4"),
-    ],
-)
+@pytest.mark.parametrize("change, words", [
+    *(({NAME: torch.tensor([bad] * 4)}, "not finite") for bad in (math.nan, math.inf)),
+    ({NAME: torch.full((4,), 1e30)}, "largest_change"),
+    ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
+    *(({NAME: torch.zeros(4, dtype=kind)}, str(kind)) for kind in (torch.float64, torch.int64, torch.float16)),
+    ({NAME: torch.zeros(0)}, r"torch.float32 \(0,\)"),
+    ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
+    ({"header": {"round": 7}}, "it is of round 8, this is round 1"),
+    ({"header": {"samples": 10**9}}, "enrolled with 4"),
+])  # fmt: skip
 def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
     federation, replies = round_one
     assert federation.server.check_update("site-1", replies["site-1"]).samples == 4  # an honest one passes
@@ -151,20 +148,15 @@ def updates(*sizes):
     ]
 
 
-@pytest.mark.parametrize(
-    "sizes, named",
-    [
-        ((16.7, 12.4, 17.4), []),
-        ((446.0, 2932.0, 82.0), []),  # traces of Fisher matrices differ so at honest sites
-        ((16.7, 1e9, 17.4), ["site-2"]),
-        ((3e38, 12.4, 17.4), ["site-1"]),
-        ((1e-3, 2e-3, 0.9), []),  # below 1 a softmax hardly moves
-        ((1e-3, 2e-3, 1.1), ["site-3"]),
-        ((0.0, 12.4, 17.4), []),  # a site that reports nothing makes no other site look large
-        ((16.7, 1e9), []),
-        ((16.7, 1e9, 1e9, 15.0, 14.0), ["site-2", "site-3"]),
-    ],
-)
+@pytest.mark.parametrize("sizes, named", [
+    ((16.7, 12.4, 17.4), []),
+    ((446.0, 2932.0, 82.0), []),  # traces of Fisher matrices differ so at honest sites
+    ((16.7, 1e9, 17.4), ["site-2"]), ((3e38, 12.4, 17.4), ["site-1"]),
+    ((1e-3, 2e-3, 0.9), []),  # below 1 a softmax hardly moves
+    ((1e-3, 2e-3, 1.1), ["site-3"]),
+    ((0.0, 12.4, 17.4), []),  # a site that reports nothing makes no other site look large
+    ((16.7, 1e9), []), ((16.7, 1e9, 1e9, 15.0, 14.0), ["site-2", "site-3"]),
+])  # fmt: skip
 def test_who_reports_far_more_than_the_others_is_named_and_nobody_else(sizes, named):
     assert sorted(outlying_extras(updates(*sizes))) == named
 

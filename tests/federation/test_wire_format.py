@@ -77,13 +77,10 @@ def test_a_change_below_the_step_of_its_weight_arrives_which_rounded_weights_wou
     assert wire_format.unpack_change(update, {"w": torch.ones(3, 2)}, BF16)["w"].shape == (1, 2)
 
 
-@pytest.mark.parametrize(
-    "value, words",
-    [
-        (torch.ones(2, 2), "w is torch.float32; the job's wire is bf16, so torch.bfloat16 is due"),
-        (torch.ones(2, dtype=torch.bfloat16), "w is torch.bfloat16; .* so torch.float32 is due"),
-    ],
-)
+@pytest.mark.parametrize("value, words", [
+    (torch.ones(2, 2), "w is torch.float32; the job's wire is bf16, so torch.bfloat16 is due"),
+    (torch.ones(2, dtype=torch.bfloat16), "w is torch.bfloat16; .* so torch.float32 is due"),
+])  # fmt: skip
 def test_a_tensor_in_another_format_is_refused_by_name(value, words):
     for open_ in (wire_format.unpack, lambda tensors, wire: wire_format.unpack_change(tensors, {}, wire)):
         with pytest.raises(ValueError, match=words):

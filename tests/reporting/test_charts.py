@@ -64,15 +64,12 @@ def test_any_range_gets_ticks_that_cover_it_and_its_reference(values: list[float
     assert 60 <= float(rule.get("y1", "nan")) <= 304 - 48
 
 
-@pytest.mark.parametrize(
-    ("values", "axis"),
-    [
-        ([0.61, 0.78], ("0.60", "0.80")), ([0.93, 1.0], ("0.92", "1.00")), ([0.7], ("0.685", "0.700")),
-        ([0.42, 0.94], ("0.4", "1.0")), ([0.62, 1.3], ("0.6", "1.4")),
-        ([0.05, 0.9], None), ([-0.2, 0.4], None), ([math.nan], None),
-        ([0.38, 0.96], None),  # to leave out 0 would save little
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("values, axis", [
+    ([0.61, 0.78], ("0.60", "0.80")), ([0.93, 1.0], ("0.92", "1.00")), ([0.7], ("0.685", "0.700")),
+    ([0.42, 0.94], ("0.4", "1.0")), ([0.62, 1.3], ("0.6", "1.4")), ([0.05, 0.9], None), ([-0.2, 0.4], None),
+    ([math.nan], None),
+    ([0.38, 0.96], None),  # to leave out 0 would save little
+])  # fmt: skip
 def test_an_axis_fits_its_values_and_says_where_it_leaves_out_zero(values, axis) -> None:
     said = "Dice (axis from {} to {})".format(*axis) if axis else "Dice"
     assert said in texts(charts.line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="Dice"))

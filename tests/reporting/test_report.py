@@ -54,14 +54,10 @@ def page_of(run: Path, **options: object) -> tuple[str, Page]:
     return text, Page(text)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {}, {"mixing": False}, {"sites": ("only",)}, {"done": 3}, {"done": 0}, {"overlays": False},
-        {"sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(20)), "rounds": 2},
-    ],
-    ids=["pfedsis", "fedavg", "one site", "unfinished", "not begun", "no overlays", "twenty sites"],
-)  # fmt: skip
+@pytest.mark.parametrize("options", [
+    {}, {"mixing": False}, {"sites": ("only",)}, {"done": 3}, {"done": 0}, {"overlays": False},
+    {"sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(20)), "rounds": 2},
+], ids=["pfedsis", "fedavg", "one site", "unfinished", "not begun", "no overlays", "twenty sites"])  # fmt: skip
 def test_the_page_is_whole_and_loads_nothing(make_run, options) -> None:
     text, page = page_of(make_run(**options))
     assert not re.search(r"\b(?i:nan)\b|https?://|//[a-z]|@import|url\(", re.sub(r"base64,[^\"]+", "", text))

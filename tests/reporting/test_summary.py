@@ -198,14 +198,11 @@ def test_the_page_has_a_part_for_every_task_and_none_of_the_others_numbers(make_
     assert 'class="task"' not in text and "The whole run" not in text and text.count('<div class="tiles">') == 1
 
 
-@pytest.mark.parametrize(
-    ("metrics", "kind", "said"),
-    [
-        ({"dice": {"shaft": 0.4, "wrist": None, "mean": 0.4}}, "segmentation", "Dice 0.400 (shaft 0.400 wrist –)"),
-        ({"rmse": {"mean": 4.3156}, "mae": {"mean": 3.0}}, "depth", "RMSE 4.32 mm"),
-        ({"rmse": {"mean": None}}, "depth", "RMSE –"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("metrics, kind, said", [
+    ({"dice": {"shaft": 0.4, "wrist": None, "mean": 0.4}}, "segmentation", "Dice 0.400 (shaft 0.400 wrist –)"),
+    ({"rmse": {"mean": 4.3156}, "mae": {"mean": 3.0}}, "depth", "RMSE 4.32 mm"),
+    ({"rmse": {"mean": None}}, "depth", "RMSE –"),
+])  # fmt: skip
 def test_a_progress_line_has_the_selecting_metric_of_the_task(metrics: dict[str, Any], kind: str, said: str) -> None:
     record = {
         "round": 2, "site": "site-1", "loss": {kind: 0.5}, "metrics": metrics, "seconds": {"total": 1.5},

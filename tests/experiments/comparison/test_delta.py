@@ -33,13 +33,10 @@ def test_equation_9_gives_the_papers_printed_improvements_and_their_average():
     assert math.isnan(improvement([(DICE, math.nan, 0.5), (IOU, 0.5, 0.5)]))
 
 
-@pytest.mark.parametrize(
-    ("printed", "figure_3b"),
-    [
-        ((10.91, 14.39), (-1.4, 2.4)),  # row 2: "w/o LHA (Mem)"; "w/o LHA (Dec + Mem)" has -12.3 and 1.3
-        ((8.77, 14.64), (18.5, 0.7)),  # row 3: "w/o LCS (Dec + Mem)"
-    ],
-)
+@pytest.mark.parametrize("printed, figure_3b", [
+    ((10.91, 14.39), (-1.4, 2.4)),  # row 2: "w/o LHA (Mem)"; "w/o LHA (Dec + Mem)" has -12.3 and 1.3
+    ((8.77, 14.64), (18.5, 0.7)),  # row 3: "w/o LCS (Dec + Mem)"
+])  # fmt: skip
 def test_rows_2_and_3_of_table_2_are_rows_of_figure_3b(printed, figure_3b):
     """RMSE of SCARED and StereoMIS in Table II, and the improvements that Figure 3b prints."""
     local = [TABLE_1[site][2][0] for site in ("SCARED", "StereoMIS")]

@@ -58,17 +58,14 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     assert texts(edges)[0][5:7] == ["8.00 ± 1.41", "7.00 ± 1.41"] and marks(edges)[0][5] == "second"
 
 
-@pytest.mark.parametrize(
-    ("dice", "metric", "expected"),
-    [
-        ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
-        ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
-        ((0.0, 0.3, None), DICE, ["", "best", ""]),  # no score of 0 is marked
-        ((0.5, 0.5, 0.5), DICE, [""] * 3), ((0.0, 0.0, 0.0), DICE, [""] * 3), ((1.0, 1.0, 1.0), ASSD, [""] * 3),
-        ((0.5, 0.500001, 0.5), DICE, [""] * 3),  # equal as written
-        ((0.0, None, None), DICE, [""] * 3),  # a lone number is better than nothing
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("dice, metric, expected", [
+    ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
+    ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
+    ((0.0, 0.3, None), DICE, ["", "best", ""]),  # no score of 0 is marked
+    ((0.5, 0.5, 0.5), DICE, [""] * 3), ((0.0, 0.0, 0.0), DICE, [""] * 3), ((1.0, 1.0, 1.0), ASSD, [""] * 3),
+    ((0.5, 0.500001, 0.5), DICE, [""] * 3),  # equal as written
+    ((0.0, None, None), DICE, [""] * 3),  # a lone number is better than nothing
+])  # fmt: skip
 def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
     outcome = compared(
         *(result(label, 1, None if value is None else (value,) * 2) for label, value in zip("ABC", dice, strict=True))

@@ -215,18 +215,13 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
     assert len(entries(scenes[0])) == 1
 
 
-@pytest.mark.parametrize(
-    "privacy, words",
-    [
-        ({"clip": 1.0}, "'privacy.noise_multiplier' is missing"),
-        ({"noise_multiplier": 1.0}, "'privacy.clip' is missing"),
-        ({**NOISE, "epsilon": 1.0}, "unknown key 'privacy.epsilon'; known keys: clip"),
-        ({**NOISE, "noise_multiplier": 0}, "privacy.noise_multiplier is 0; it is a number, above 0"),
-        *(({**NOISE, "clip": bad}, f"privacy.clip is {bad!r}") for bad in (math.inf, 0, -1, math.nan, "1", True, None)),
-        *(({**NOISE, "delta": bad}, f"privacy.delta is {bad}") for bad in (0, 0.2)),
-        ("strong", "privacy is 'strong'"),
-    ],
-)
+@pytest.mark.parametrize("privacy, words", [
+    ({"clip": 1.0}, "'privacy.noise_multiplier' is missing"), ({"noise_multiplier": 1.0}, "'privacy.clip' is missing"),
+    ({**NOISE, "epsilon": 1.0}, "unknown key 'privacy.epsilon'; known keys: clip"),
+    ({**NOISE, "noise_multiplier": 0}, "privacy.noise_multiplier is 0; it is a number, above 0"),
+    *(({**NOISE, "clip": bad}, f"privacy.clip is {bad!r}") for bad in (math.inf, 0, -1, math.nan, "1", True, None)),
+    *(({**NOISE, "delta": bad}, f"privacy.delta is {bad}") for bad in (0, 0.2)), ("strong", "privacy is 'strong'"),
+])  # fmt: skip
 def test_a_wrong_section_of_a_job_is_refused_by_its_key(privacy, words):
     with pytest.raises(ValueError, match=f"job test-fedavg: {words}"):
         private_job(privacy=privacy)
