@@ -27,8 +27,7 @@ def everything(tmp_path_factory):
     folder = tmp_path_factory.mktemp("many")
     comparison = illustrated(folder, 27)
     failed = Result(replace(comparison.results[5].run), reason="too few <sites>")
-    results = (*comparison.results[:5], failed, *comparison.results[6:])
-    return page_of(replace(comparison, results=results), folder)
+    return page_of(replace(comparison, results=(*comparison.results[:5], failed, *comparison.results[6:])), folder)
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,7 @@ from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import plan, schedule
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant
-from shared_components.experiments.comparison.presets import (
-    PRESETS,
-    of_methods,
-    preset_named,
-    with_arguments,
-    with_network,
-)
+from shared_components.experiments.comparison.presets import PRESETS, preset_named, with_arguments, with_network
 from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
 from shared_components.flare.deployment.job_folder import jobs_folder
@@ -48,7 +42,7 @@ def test_presets_have_the_rows_of_the_papers_tables():
     methods = {variant.method for variant in PRESETS["fl-endovit-aggregation"].variants}
     assert methods == {"centralised", "fedsam", "fedavg", "fedmedian", "qfedavg", "fedavgm", "multi_krum", "fedadam"}
     assert [variant.method for variant in preset_named("all").variants] == [n for n in method_names() if n != "surgfed"]
-    assert of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
+    assert compare.presets.of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
     assert re.fullmatch(r"Comparison of \d\d methods", preset_named("all").title)
 
 
@@ -97,8 +91,7 @@ def test_a_runs_folder_depends_on_the_targets_of_each_sites_task(tmp_path):
     )  # fmt: skip
     before = run_of(depth_site).name
     [depth] = samples(load_site(depth_site), "train", SampleSpec(targets=("depth",)))[0].targets["depth"]
-    noise = np.random.default_rng(0).integers(0, 60000, (64, 96)).astype(np.uint16)
-    cv2.imwrite(str(depth), noise)
+    cv2.imwrite(str(depth), np.random.default_rng(0).integers(0, 60000, (64, 96)).astype(np.uint16))
     os.utime(depth_site, (1, 1))  # a digest is kept as long as the description is not touched
     assert run_of(depth_site).name != before
     other = run_of(depth_site, variant=Variant("PFedSIS", "pfedsis"))  # cannot learn depth: a dash beside others
@@ -168,17 +161,11 @@ def test_impossible_options_are_refused_before_anything_is_rendered(words, messa
     assert not (tmp_path / "out").exists()
 
 
-def test_bundle_network_and_optimizer_reach_every_row_and_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
-
-    def runs(*words):
-        args = parsed("--methods", "fedavg,local", "--seeds", "7,", "--start", "random", "--out", str(tmp_path), *words)
-        preset = compare.chosen(args)
-        return preset, compare.planned(args, preset)
-
-    _, plain = runs()
+def test_bundle_network_and_optimizer_reach_every_row_and_its_name(planned):
+    words = ("--methods", "fedavg,local", "--start", "random", "--scale", "small")
+    _, plain = planned(*words)
     options = ["--bundle", "surgfed", "--network", "architecture=cpu_large", "--network", "size=96"]
-    preset, changed = runs(*options, "--optimizer", "sgd")
+    preset, changed = planned(*words, *options, "--optimizer", "sgd")
     for run in changed:
         bundle = run.open_bundle()
         assert (bundle.name, bundle.network["architecture"], bundle.network["size"]) == ("surgfed", "cpu_large", 96)
@@ -233,8 +220,7 @@ def test_synthetic_sites_differ_in_look_and_the_last_is_poor(tmp_path):
     files, held_out = synthetic_sites(tmp_path, SCALES["quick"])
     counts = {name: len(samples(load_site(path, name=name), "train")) for name, path in files.items()}
     assert counts == {"site-1": 8, "site-2": 8, "site-3": 4}
-    texts = {yaml.safe_load(path.read_text())["text"] for path in [*files.values(), held_out]}
-    assert len(texts) == 4
+    assert len({yaml.safe_load(path.read_text())["text"] for path in [*files.values(), held_out]}) == 4
     before = held_out.stat().st_mtime_ns
     assert synthetic_sites(tmp_path, SCALES["quick"]) == (files, held_out)
     assert held_out.stat().st_mtime_ns == before

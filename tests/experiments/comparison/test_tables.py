@@ -116,8 +116,7 @@ def test_the_presets_own_table_comes_first():
 def test_csv_files_have_means_by_site_and_one_line_per_run_site_metric_and_class(comparison):
     rows = list(csv.DictReader(io.StringIO(output.summary_csv(comparison))))
     assert len(rows) == 2 * 4 * 5  # rows with results, metrics, sites with average, worst and held-out one
-    outcome = {(row["label"], row["site"], row["metric"]): row for row in rows}
-    worst = outcome["FedAvg", "worst site", "dice"]
+    worst = {(row["label"], row["site"], row["metric"]): row for row in rows}["FedAvg", "worst site", "dice"]
     assert float(worst["mean"]) == pytest.approx(0.2) and worst["seeds"] == "2"
     assert float(worst["deviation"]) == pytest.approx(0.02**0.5)
     rows = list(csv.DictReader(io.StringIO(output.scores_csv(comparison))))
