@@ -33,8 +33,7 @@ def toy(method="fedavg", **changes):
 
 
 def said(replies, site, **changes):
-    header = {**replies[site].header, **changes}
-    return {**replies, site: dataclasses.replace(replies[site], header=header)}
+    return {**replies, site: dataclasses.replace(replies[site], header={**replies[site].header, **changes})}
 
 
 @pytest.mark.parametrize("site", SITES[:2])  # the first and another
@@ -75,14 +74,12 @@ def test_a_site_that_was_left_out_stays_out_after_a_restart(federate):
 
 
 SPOILT = {  # first weights that the job's start does not give, and words of the refusal
-    "1e6": (lambda value: value + 1e6 / 2, "differs by"),
-    "times": (lambda value: 1000 * value, "differs by"),
-    "near": (lambda value: value + 0.1, "differs by"),
-    "NaN": (lambda value: value * math.nan, "not finite"),
+    "1e6": (lambda value: value + 1e6 / 2, "differs by"), "times": (lambda value: 1000 * value, "differs by"),
+    "near": (lambda value: value + 0.1, "differs by"), "NaN": (lambda value: value * math.nan, "not finite"),
     "large": (lambda value: value + 1e30, r"beyond 1e\+06"),
     "half": (lambda value: value.half(), r"torch.float16 \(.*\); its network has torch.float32"),
     "none": (lambda value: None, "its piece .* is None"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
@@ -138,8 +135,7 @@ def test_one_sites_answer_ends_nobody_elses_job(federate, change):
         else:
             with pytest.raises(StopIteration):
                 federation.send(replies)
-    finals = [r["site"] for r in federation.server.records if r["kind"] == "final"]
-    assert finals == ["site-1", "site-3"]
+    assert [r["site"] for r in federation.server.records if r["kind"] == "final"] == ["site-1", "site-3"]
 
 
 ODD_MODELS = {
@@ -148,9 +144,8 @@ ODD_MODELS = {
     "1e30": lambda model: {name: value + 1e30 for name, value in model.items()},
     "int64": lambda model: {name: value.long() for name, value in model.items()},
     "float64": lambda model: {name: value.double() for name, value in model.items()},
-    "NaN": lambda model: {name: value * float("nan") for name, value in model.items()},
-    "nothing": lambda model: {},
-}
+    "NaN": lambda model: {name: value * float("nan") for name, value in model.items()}, "nothing": lambda model: {},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", ODD_MODELS)

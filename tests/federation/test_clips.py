@@ -83,10 +83,7 @@ def test_a_site_that_refuses_history_shows_its_frame_four_times(federate, clips,
         image = setup.dataset([last])[0]["image"]
         assert image.shape == (4, 3, 32, 64)
         assert all(torch.equal(frame, image[-1]) for frame in image) == (name == "a")
-    assert [r.header["card"]["frames"] for r in federation.replies().values()] == [
-        4,
-        4,
-    ]  # it takes part in the same task
+    assert [r.header["card"]["frames"] for r in federation.replies().values()] == [4, 4]  # it takes part all the same
 
 
 def test_sites_that_differ_in_frames_are_refused_at_enrolment(federate):

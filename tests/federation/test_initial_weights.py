@@ -48,22 +48,19 @@ def given(federation, path, names):
 def test_sites_begin_from_the_rendered_weights_or_at_random_as_recorded(federate, shipped):
     federation = federate(job("rendered")).enrol()
     assert same(federation.server.state.models.shared, load_weights(shipped))
-    assert {str(p.start) for p in federation.server.state.profiles.values()} == {
-        str({"start": "rendered", "sha256": sha256_of(shipped)})
-    }
-    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
-    assert recorded == {"start": "rendered", "sha256": sha256_of(shipped)}
+    rendered = {"start": "rendered", "sha256": sha256_of(shipped)}
+    assert {str(profile.start) for profile in federation.server.state.profiles.values()} == {str(rendered)}
+    assert json.loads((federation.server.folder / "run.json").read_text())["start"] == rendered
     federation = federate(make_job("fedavg", bundle="toy", training={}, rounds=1)).enrol()
-    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
-    assert recorded == {"start": "random", "sha256": ""}
+    random = {"start": "random", "sha256": ""}
+    assert json.loads((federation.server.folder / "run.json").read_text())["start"] == random
     torch.manual_seed(training_from({}).seed)
     assert same(federation.server.state.models.shared, Tiny().state_dict())
 
 
 def test_what_stays_at_a_site_begins_from_the_weights_too(federate, shipped):
     federation = federate(job("rendered", "fedper", arguments={}))
-    site = federation.sites["site-2"]
-    setup = set_up_site(federation.server.job, site.find_site(federation.server.job, 1))
+    setup = set_up_site(federation.server.job, federation.sites["site-2"].find_site(federation.server.job, 1))
     own = cut(setup.network.state_dict(), setup.partition, Role.LOCAL)
     weights = load_weights(shipped)
     assert own and all(torch.equal(value, weights[name]) for name, value in own.items() if name in weights)

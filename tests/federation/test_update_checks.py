@@ -61,8 +61,7 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
         federation.server.check_update("site-1", Message(replies["site-1"].header, pieces))
     with pytest.raises(RejectedUpdate, match="extras"):
         groups = {**replies["site-1"].groups, "images": {"x": torch.zeros(1)}}
-        reply = Message(replies["site-1"].header, replies["site-1"].pieces, groups)
-        federation.server.check_update("site-1", reply)
+        federation.server.check_update("site-1", Message(replies["site-1"].header, replies["site-1"].pieces, groups))
 
 
 def test_latest_names_the_run_whose_sites_enrolled_last(federate, toy_bundle, tmp_path):
@@ -128,8 +127,7 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate, to
 @pytest.mark.parametrize("there, enough", [(["site-1", "site-3"], True), (["site-1"], False)])
 def test_the_finish_needs_the_sites_that_the_job_needs_and_not_those_of_its_method(federate, toy_bundle, there, enough):
     """Krum compares three at least; a delivery compares nothing."""
-    job = make_job("krum", bundle="toy", rounds=1, min_sites=2)
-    federation = federate(job).run()
+    federation = federate(make_job("krum", bundle="toy", rounds=1, min_sites=2)).run()
     assert (federation.server.method.requires.min_sites, federation.asked.task) == (3, "finish")
     assert federation.asked.needed == 2
     missing = {name: "it is gone" for name in federation.asked.messages if name not in there}
