@@ -15,11 +15,9 @@ from tests.federation.test_initial_weights import given, written
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 
+TOOLS = {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1}
 OTHERWISE = {  # changes in the header of a site's enrolment, and words of the refusal
-    "card": (
-        {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1},
-        "task|its network",
-    ),
+    "card": (TOOLS, "task|its network"),
     "fixed": ("0" * 64, "site-. enrols with fixed weights other than the job's"),
     "start": ({"start": "rendered", "sha256": "1" * 64}, "site-. enrols with start other than the job's"),
     "partition": ([{"tensor": "head.weight", "role": "local"}], "network partition other than the job's"),
@@ -59,14 +57,14 @@ def test_with_two_groups_of_one_size_nobody_can_tell_who_is_wrong(federate, scen
     more = Federation(toy(), tmp_path / "runs", [*scenes, scenes[0]], [*SITES, "site-4"])
     replies = more.replies()
     for site in ("site-2", "site-4"):
-        replies = said(replies, site, card=OTHERWISE["card"][0])
+        replies = said(replies, site, card=TOOLS)
     with pytest.raises(FederationError, match="site-1, site-3 and site-2, site-4 differ in their task"):
         more.send(replies)
 
 
 def test_a_site_that_was_left_out_stays_out_after_a_restart(federate):
     federation = federate(toy(rounds=2))
-    federation.send(said(federation.replies(), "site-2", card=OTHERWISE["card"][0]))
+    federation.send(said(federation.replies(), "site-2", card=TOOLS))
     federation.run(until=1)
     again = federate(toy(rounds=2), names=SITES, resume=True)
     assert again.resumed and list(again.asked.messages) == ["site-1", "site-3"]

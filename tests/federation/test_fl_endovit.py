@@ -1,5 +1,4 @@
-"""FL-EndoViT in one process: sites train its masked autoencoder, or fine-tune one encoder; a start that saw a test is
-refused."""
+"""FL-EndoViT: sites train its masked autoencoder, or fine-tune one encoder; a start that saw a test is refused."""
 
 import json
 import math

@@ -1,5 +1,4 @@
-"""Features of a federation besides averaging: absences, a fraction of the sites, profile items that
-may be refused, and the model that a held-out site gets."""
+"""Absences, a fraction of the sites, profile items that may be refused, and the model that a held-out site gets."""
 
 import pytest
 import torch

@@ -130,10 +130,8 @@ def test_the_papers_communication_frequencies_come_out_and_else_the_nearest_divi
 
 
 def test_the_server_has_the_sites_iterations_and_clips_indicator_its_vectors_width():
-    paper, quick = (
-        {row.variant.label: row.variant.arguments for row in runs_of("fedst-table4", scale)}
-        for scale in ("paper", "quick")
-    )
+    runs = (runs_of("fedst-table4", scale) for scale in ("paper", "quick"))
+    paper, quick = ({run.variant.label: run.variant.arguments for run in one} for one in runs)
     assert paper["FedST"] == {"batches": 100} and paper["FedDP"] == {}
     assert quick["TS + SERQ"] == {"batches": 12} and quick["TS"] == {"synthetic": "none"}
     for row in with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}}).variants:

@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -146,11 +147,8 @@ def test_the_tables_have_the_papers_rows_and_the_few_shot_videos_of_table_9():
     tasks = [
         (row.label.partition(",")[0], row.data.leaves_out, row.method) for row in PRESETS["fl-endovit-table7"].variants
     ]
-    assert tasks == [
-        (short, task, method)
-        for short, task in zip(("SSS", "ATR", "SPR"), LEFT_OUT, strict=True)
-        for method in ("centralised", "fedsam", "fedavg")
-    ]
+    short, methods = zip(("SSS", "ATR", "SPR"), LEFT_OUT, strict=True), ("centralised", "fedsam", "fedavg")
+    assert tasks == [(*names, method) for names, method in product(short, methods)]
     for table, task in (("table2", "segmentation"), ("table3", "triplets"), ("table4", "phases")):
         assert {row.data.videos for row in PRESETS[f"fl-endovit-{table}"].variants} == {0, *FEW_SHOT[task]}
 
