@@ -20,21 +20,19 @@ ABOUT = {
     "pfedsis": ("PFedSIS", "Every site gets a model of its own.", "Xu et al., IEEE TBME 2025"),
     "fedavg": ("FedAvg", "The server averages the models.", "McMahan et al., AISTATS 2017"),
 }
+PERCENT = {"unit": "%", "factor": 100.0, "digits": 2}
+PIXELS, MM = {"unit": "px", "digits": 2}, {"unit": "mm", "digits": 2}
 METRICS = {
     "segmentation": (
-        Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2, in_delta=True),
-        Metric("iou", "IoU", True, unit="%", factor=100.0, digits=2, in_delta=True),
-        Metric("assd", "ASSD", False, unit="px", digits=2),
-        Metric("hd95", "HD95", False, unit="px", digits=2),
-        Metric("hd95_monai", "HD95 (MONAI)", False, unit="px", digits=2),
+        Metric("dice", "Dice", True, **PERCENT, in_delta=True), Metric("iou", "IoU", True, **PERCENT, in_delta=True),
+        Metric("assd", "ASSD", False, **PIXELS), Metric("hd95", "HD95", False, **PIXELS),
+        Metric("hd95_monai", "HD95 (MONAI)", False, **PIXELS),
     ),
     "depth": (
-        Metric("rmse", "RMSE", False, unit="mm", digits=2),
-        Metric("mae", "MAE", False, unit="mm", digits=2),
-        Metric("abs_rel", "absolute relative error", False),
-        Metric("delta1", "δ < 1.25", True, unit="%", factor=100.0, digits=2),
+        Metric("rmse", "RMSE", False, **MM), Metric("mae", "MAE", False, **MM),
+        Metric("abs_rel", "absolute relative error", False), Metric("delta1", "δ < 1.25", True, **PERCENT),
     ),
-}
+}  # fmt: skip
 DECODER = [f"decoder_personal.{part}.{i}" for part in ("lateral", "segmentation") for i in range(4)]
 LAYERS = (*(f"encoder.block{i}" for i in range(1, 5)), *DECODER, "head_personal", "head_appearance")
 SITES = ("site-1", "site-2", "site-3")
