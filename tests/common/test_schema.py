@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from shared_components.common.arguments import between, one_of, require_list, true_or_false
+from shared_components.common.arguments import between
 from shared_components.common.schema import SHOWN, Schema, check_keys, check_values, fits, parse, short_repr, words
 
 Count = Annotated[int, Meta(ge=1, le=9)]
@@ -128,37 +128,3 @@ def test_whole_numbers_are_of_their_type_and_none_stands_for_something():
     between("multi_krum", "keep", None, 1, whole=True, null="n - f")
     with pytest.raises(ValueError, match=r"multi_krum: keep is 0; it is a whole number, .*, or null for n - f"):
         between("multi_krum", "keep", 0, 1, whole=True, null="n - f")
-
-
-@pytest.mark.parametrize("given, words", [
-    ({"low": 0}, "m: a is -1; it is a number, at least 0"),
-    ({"low": 0, "ends": "(]"}, "m: a is -1; it is a number, above 0"),
-    ({"low": 0, "high": 1, "ends": "()"}, "m: a is -1; it is a number, above 0 and below 1"),
-    ({"low": 1, "high": 8, "whole": True}, "m: a is -1; it is a whole number, at least 1 and at most 8"),
-])  # fmt: skip
-def test_the_sentence_names_the_range(given, words):
-    with pytest.raises(ValueError) as raised:
-        between("m", "a", -1, **given)
-    assert str(raised.value) == words
-
-
-@pytest.mark.parametrize("value", ["false", "", 0, 1, None])
-def test_only_true_and_false_are_truth_values(value):
-    true_or_false("mat_fl", "soft", False)
-    with pytest.raises(ValueError, match=re.escape(f"mat_fl: soft is {value!r}; it is true or false")):
-        true_or_false("mat_fl", "soft", value)
-
-
-@pytest.mark.parametrize("value", ["encoder", None, 3, ["encoder", 1], {"encoder": 1}])
-def test_a_text_is_no_list_of_names(value):
-    require_list([], "fedper: personal", least=0)
-    require_list(("encoder", "head"), "fedper: personal")
-    with pytest.raises(ValueError, match=r"fedper: personal is .*; write a list"):
-        require_list(value, "fedper: personal")
-
-
-@pytest.mark.parametrize("value", ["votes", None, ["equal"], True])
-def test_a_choice_or_a_mode_is_one_of_those_listed(value):
-    one_of("feddp", "weighting", "equal", ("equal", "samples"))
-    with pytest.raises(ValueError, match=re.escape(f"feddp: weighting {value!r} is unknown; use one of equal, s")):
-        one_of("feddp", "weighting", value, ("equal", "samples"))

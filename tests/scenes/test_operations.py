@@ -16,7 +16,7 @@ from shared_components.scenes.layouts import LAYOUTS
 from shared_components.scenes.motion import Pose
 from shared_components.scenes.operations import GRADES, OPERATIONS, PHASES, triplet_of, under_tip
 from shared_components.scenes.scene import render_video
-from shared_components.scenes.site import plan_sites, tile, video_grade, video_seed, write_site
+from shared_components.scenes.site import plan_sites, tile, video_seed, write_site
 
 SIZE = {"height": 64, "width": 96}
 
@@ -90,12 +90,6 @@ def test_a_grade_shows_in_the_tissue_and_moves_no_instrument():
         for other in by_grade[:grade]:
             free = frames[0].parts == 0
             assert np.abs(frames[0].image.astype(int) - other[0].image)[free].mean() > 1
-
-
-def test_grades_are_spread_over_a_sites_videos():
-    for seed, start in ((seed, start) for seed in range(3) for start in (1, 7)):
-        assert sorted(video_grade(seed, number, 6) for number in range(start, start + 6)) == list(range(6))
-    assert video_grade(0, 5, 0) == 0
 
 
 def rows(file):

@@ -71,10 +71,9 @@ def test_the_command_says_which_sites_were_there_and_takes_no_option_that_a_set_
     assert "--looks does not apply to --set" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "place", "frames", "said"),
-    [("endo", 0, 2, "known sets: endo700k"), ("fedsurg", 4, 2, "has 4"), ("fedsurg", 0, 0, "empty")],
-)
+@pytest.mark.parametrize(("name", "place", "frames", "said"), [
+    ("endo", 0, 2, "known sets: endo700k"), ("fedsurg", 4, 2, "has 4"), ("fedsurg", 0, 0, "empty"),
+])  # fmt: skip
 def test_what_a_set_has_not_is_refused(name, place, frames, said, tmp_path):
     with pytest.raises(ValueError, match=said):
         write_set_site(tmp_path, name, place, frames=frames, seed=0, **SIZE)

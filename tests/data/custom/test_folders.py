@@ -53,22 +53,6 @@ def test_folders_called_after_splits_are_the_split(images, masks, train, validat
         np.testing.assert_array_equal(read_sample(sample).targets["label"], canonical(index))
 
 
-def test_frames_in_the_folders_of_splits_keep_their_split(tmp_path):
-    lay(tmp_path, "{v}/images/f_{n}.png", "{v}/masks/f_{n}.png", videos=["train", "val", "test"])
-    assert init(tmp_path, *NAMED) == 0
-    assert written(tmp_path)["split"] == {"train": ["train"], "validation": ["val"], "test": ["test"]}
-
-
-def test_a_video_in_no_split_s_folder_is_left_out_only_with_consent(tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", videos=["train/a", "train/b", "val/c", "test/d", "extra/e"])
-    assert init(tmp_path, *NAMED) == 2
-    output = capsys.readouterr()
-    assert "would leave out 3 images in extra/ (its video is in no split)" in output.err and "--train" in output.err
-    assert "videos" in output.out and not (tmp_path / "site.yaml").exists()
-    assert init(tmp_path, *NAMED, "--allow-left-out") == 0
-    assert [part.video for part in load_site(tmp_path).split["train"]] == ["train/a", "train/b"]
-
-
 @pytest.mark.parametrize(("images", "masks", "videos"), [
     ("{v}/frame_{n:04d}_jpg.rf.{h}.jpg", "{v}/frame_{n:04d}_jpg.rf.{h}_mask.png", ["train", "valid", "test"]),
     ("images/{v}_mp4-{n}_jpg.rf.{h}.jpg", "masks/{v}_mp4-{n}_jpg.rf.{h}.png", ["op_1", "op_2", "op_3"]),
@@ -234,13 +218,6 @@ def test_a_folder_that_is_left_out_needs_consent(extra, left_out, tmp_path, caps
     assert left_out in output.err and "add --allow-left-out" in output.err and output.err.count("\n") == 1
     assert left_out in output.out and not (tmp_path / "site.yaml").exists()
     assert init(tmp_path, *NAMED, "--allow-left-out") == 0
-
-
-def test_few_files_may_be_left_out_without_consent(tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", frames=7)
-    write(tmp_path / "op_1/cover.png", photograph(0))
-    assert init(tmp_path, *NAMED) == 0
-    assert "left out: 1 image (not where 'images' and 'masks' say): op_1/cover.png" in capsys.readouterr().out
 
 
 def test_at_a_terminal_what_is_left_out_is_asked(tmp_path, monkeypatch, capsys):

@@ -9,7 +9,6 @@ import pytest
 
 from shared_components.data.custom.ids import class_ids, own_classes, parse_ids
 from shared_components.data.files.classes import CLASS_MAPS, IGNORED
-from shared_components.data.files.images import DataError
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 
@@ -30,15 +29,6 @@ def test_values_become_the_places_of_their_names_and_colours_are_written_in_any_
     given = {"#FF0000": "a", (0, 255, 0): "b", "0, 0, 255": "c", 200: "ignore"}
     mask = np.array([[(255, 0, 0), (0, 255, 0), (0, 0, 255), (200, 200, 200), (0, 0, 0)]], np.uint8)
     assert applied(given, mask) == [[1, 2, 3, IGNORED, 0]]
-
-
-def test_the_yaml_of_a_site_takes_all_of_them(own_site):
-    path = own_site(ids=None)
-    path.write_text(path.read_text() + 'ids: {"#ff0000": a, [0, 255, 0]: b, 7: ignore}\n')
-    site = load_site(path)
-    assert site.classes == (BACKGROUND, "a", "b")
-    table = dict(site.source.own.ids.table)
-    assert table == {(255, 0, 0): 1, (0, 255, 0): 2, (7, 7, 7): IGNORED, (0, 0, 0): 0}
 
 
 @pytest.mark.parametrize(("names", "given", "of_masks", "of_site"), [
@@ -90,15 +80,6 @@ def test_a_wrong_table_is_refused(given, sentence):
 def test_wrong_classes_are_refused(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         own_classes(["a"], given)
-
-
-def test_unknown_values_are_named_by_how_many_pixels_they_have():
-    with pytest.raises(DataError) as error:
-        applied({1: "a"}, [[3, 3, 2], [3, 0, 1]])
-    assert str(error.value) == (
-        "m.png: contains 3 (3 pixels), 2 (1 pixel), which 'ids' of site.yaml does not name; name every value there, "
-        "such as '3: ignore', or correct the mask"
-    )
 
 
 @pytest.mark.parametrize(("changes", "sentence"), [

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import nibabel as nib
 import numpy as np
 import pytest
@@ -253,29 +252,6 @@ def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kin
     output = capsys.readouterr().out
     assert output.count("does not name") == times and sentence in output
     assert "such as '200: ignore', or correct the mask" in output
-
-
-def test_many_unknown_values_hint_at_smoothing_and_colours_are_named_as_the_table_has_them(own_site, tmp_path):
-    path = own_site()
-    for index in range(FRAMES):
-        write(tmp_path / f"masks/a/f{index:03d}.png", cv2.GaussianBlur(values(index), (5, 5), 2))
-    (first, *_) = map(str, check_site(load_site(path)))
-    assert re.search(r" and \d+ more, which 'ids' .*; export the masks again without smoothing", first)
-    path = own_site(ids={"#ff8000": "irrigator"}, split={"train": ["a"]})
-    for index in range(FRAMES):
-        write(tmp_path / f"masks/a/f{index:03d}.png", colours(index))
-    (first, *_) = map(str, check_site(load_site(path)))
-    assert "contains #0040ff (40 pixels), which" in first and "'\"#0040ff\": ignore'" in first
-
-
-def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):
-    path = own_site(rate=25.0, split={"train": ["a"]})
-    for folder, array in (("images", image(2)), ("masks", values(2))):
-        write(tmp_path / folder / "a/f002.png", array[:-2])
-    assert check_site(load_site(path)) == []
-    problems = check_site(load_site(path), SampleSpec(frames=2, interval=0.04))
-    beginnings = ["earlier frame is 32x24 but its", "earlier frame is 32x22 but its"]
-    assert [problem.what[:30] for problem in problems] == beginnings
 
 
 @pytest.mark.parametrize("empty", ["images", "masks"])

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from unittest.mock import Mock
 
 import cv2
@@ -18,7 +19,7 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from tests.data.conftest import WRITERS, write
 from tests.data.custom import conftest
-from tests.data.custom.conftest import CLASSES, FRAMES, NAMED, canonical, colours, init, photograph, values
+from tests.data.custom.conftest import CLASSES, FRAMES, NAMED, canonical, init, photograph, values
 
 VIDEOS = ("op_1", "op_2", "op_10", "op_11")
 lay = partial(conftest.lay, pictured=photograph, videos=VIDEOS)
@@ -71,28 +72,12 @@ def test_a_folder_of_ones_own_becomes_a_site(images, masks, image_template, mask
     assert "test               1       4         0          0" in output and str(tmp_path / "site.yaml") in output
 
 
-def test_one_folder_is_one_video_cut_by_time(tmp_path, capsys):
-    for index in range(10):
-        write(tmp_path / f"images/f{index:03d}.png", photograph(index))
-        write(tmp_path / f"masks/f{index:03d}.png", values(index))
-    assert init(tmp_path, *NAMED, "--name", "x") == 0, capsys.readouterr()
-    assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [6, 2, 2]
-
-
 @pytest.mark.parametrize(("folder", "name"), [("to-correct/nifti", "to-correct"), ("ward 3", "ward 3")])
 def test_a_site_is_named_after_its_folder(folder, name, tmp_path):
     """`surgfl segment --nifti --out to-correct` writes to-correct/nifti."""
     lay(tmp_path / folder, "frames/{v}/{n}.jpg", "labels/{v}.nii.gz")
     assert init(tmp_path / folder, *NAMED) == 0
     assert load_site(tmp_path / folder).name == name
-
-
-def test_colours_are_seen_and_written_so(tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", drawn=colours)
-    assert init(tmp_path, "--id", "#ff8000=irrigator", "--id", "0,64,255=bulldog clamp") == 0, capsys.readouterr()
-    site = load_site(tmp_path)
-    assert yaml.safe_load(site.path.read_text())["ids"] == {"#0040ff": "bulldog clamp", "#ff8000": "irrigator"}
-    np.testing.assert_array_equal(read_sample(samples(site, "test")[2]).targets["label"], canonical(2))
 
 
 def test_what_cannot_be_seen_is_asked_and_a_wrong_answer_is_asked_again(tmp_path, answer, capsys):
@@ -253,41 +238,33 @@ def test_wrong_options_are_refused_in_one_sentence(options, sentence, tmp_path, 
     assert not (tmp_path / "site.yaml").exists()
 
 
-@pytest.mark.parametrize("what", ["nothing", "no folder", "images alone", "masks alone", "JPEG masks", "other names"])
-def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(what, tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.jpg", "{v}/masks/{n}.png")
-    folder = tmp_path
-    for video in VIDEOS:
-        if what in ("nothing", "masks alone"):
-            shutil.rmtree(tmp_path / video / "img")
-        if what in ("nothing", "images alone"):
-            shutil.rmtree(tmp_path / video / "masks")
-        for index in range(FRAMES):
-            mask = tmp_path / video / f"masks/{index}.png"
-            if what == "other names":
-                mask.rename(mask.with_name(f"{'wxyz'[index]}.png"))
-            if what == "JPEG masks":
-                blurred = cv2.GaussianBlur(values(index) + np.uint8(3) * photograph(index)[..., 0], (3, 3), 1)
-                cv2.imwrite(str(mask.with_suffix(".jpg")), blurred)
-                mask.unlink()
-    if what == "no folder":
-        folder = tmp_path / "absent"
+def blurred(index: int) -> np.ndarray:
+    return cv2.GaussianBlur(values(index) + np.uint8(3) * photograph(index)[..., 0], (3, 3), 1)
 
-    assert init(folder, *NAMED) == 2
+
+@pytest.mark.parametrize(("laid", "contents"), [
+    ({}, "contains no images, videos or volumes"),
+    ({"img/{n}.jpg": photograph}, "contains 4 folders of images (op_1/img, op_2/img"),
+    ({"masks/{n}.png": values}, "contains 4 folders of masks (op_1/masks"),
+    ({"img/{n}.jpg": photograph, "masks/{n}.jpg": blurred}, "export masks without loss, since JPEG"),
+    ({"img/{n}.jpg": photograph, "masks/{c}.png": values},
+     "4 folders of images (op_1/img, op_2/img, op_10/img, op_11/img), 4 folders of masks (op_1/masks"),
+], ids=["nothing", "only images", "only masks", "JPEG masks", "other names"])  # fmt: skip
+def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(laid, contents, tmp_path, capsys):
+    for video, (template, drawn), index in product(VIDEOS, laid.items(), range(FRAMES)):
+        write(tmp_path / video / template.format(n=index, c="wxyz"[index]), drawn(index))
+
+    assert init(tmp_path, *NAMED) == 2
+
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and str(folder) in error
-    if what == "no folder":
-        assert "is not a folder; name the folder" in error
-        return
+    assert error.count("\n") == 1 and str(tmp_path) in error
     assert "was searched for frames and masks of equal names, videos and masks numbered like their frames" in error
-    contents = {
-        "nothing": "contains no images, videos or volumes",
-        "images alone": "contains 4 folders of images (op_1/img, op_2/img",
-        "masks alone": "contains 4 folders of masks (op_1/masks",
-        "JPEG masks": "export masks without loss, since JPEG",
-        "other names": "4 folders of images (op_1/img, op_2/img, op_10/img, op_11/img), 4 folders of masks (op_1/masks",
-    }
-    assert contents[what] in error and "give their templates with --images and --masks" in error
+    assert contents in error and "give their templates with --images and --masks" in error
+
+
+def test_a_missing_folder_is_named(tmp_path, capsys):
+    assert init(tmp_path / "absent", *NAMED) == 2
+    assert "absent: is not a folder; name the folder" in capsys.readouterr().err
 
 
 def test_smoothed_masks_are_refused_by_their_number_of_values(tmp_path, capsys):

@@ -2,7 +2,6 @@
 
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import yaml
 
@@ -10,14 +9,9 @@ from shared_components.cli import main
 from shared_components.commands import train as command
 from shared_components.core.trained_model import load_trained
 from shared_components.data.site_file import load_site
-from tests.data.custom.conftest import H, W, lay
+from tests.data.custom.conftest import NAMED, lay, photograph
 
-NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
 SMALL = ("--bundle", "toy", "--start", "random", "--size", "32x32", "--steps", "2", "--batch-size", "1")
-
-
-def photograph(index):
-    return np.random.default_rng(index).integers(0, 255, (H, W, 3), dtype=np.uint8)
 
 
 @pytest.fixture
@@ -95,11 +89,6 @@ def test_a_command_with_a_wrong_option_leaves_no_description(folder, odd, capsys
     ours = folder()
     assert main(["train", str(ours), *NAMED, *SMALL, *odd]) == 2
     assert not (ours / "site.yaml").exists()
-
-
-def test_videos_to_validate_alone_are_no_split(folder, capsys):
-    assert main(["train", str(folder("abc")), *NAMED, *SMALL, "--validation", "b"]) == 2
-    assert "'split' has no video under 'train'" in capsys.readouterr().err
 
 
 def test_only_what_cannot_be_seen_is_asked_at_a_terminal(folder, monkeypatch):

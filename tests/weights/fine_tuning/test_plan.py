@@ -68,13 +68,10 @@ def test_steps_are_as_many_as_fit_or_as_given_and_too_few_minutes_are_refused():
     planned(minutes=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("minutes", math.nan), ("minutes", 0), ("minutes", -1), ("minutes", math.inf), ("minutes", "5"), ("steps", 0),
-        ("steps", 2.5), ("batch_size", 0), ("batch_size", True), ("seed", -1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("minutes", math.nan), ("minutes", 0), ("minutes", -1), ("minutes", math.inf), ("minutes", "5"), ("steps", 0),
+    ("steps", 2.5), ("batch_size", 0), ("batch_size", True), ("seed", -1),
+])  # fmt: skip
 def test_numbers_out_of_their_range_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=rf"^train: {name} is "):
         Settings(**{name: value})

@@ -8,7 +8,7 @@ from shared_components.data.samples import SampleSpec
 from shared_components.scenes.scene import SceneFrame
 from shared_components.weights.pretraining import stream
 from shared_components.weights.pretraining.plan import Phase
-from shared_components.weights.pretraining.stream import Groups, batches, held_out, spans
+from shared_components.weights.pretraining.stream import Groups, batches, held_out
 from tests.weights.pretraining.conftest import tiny
 
 pytestmark = pytest.mark.slow
@@ -49,12 +49,6 @@ def equal(one, other):
         a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
         for a, b in zip(one, other, strict=True)
     )
-
-
-def test_groups_cover_the_steps_of_every_phase():
-    settings = tiny(phases=(Phase(64, 64, 7), Phase(64, 96, 2)), frames=3)
-    covered = [(span.phase.width, span.first, span.count) for span in spans(settings)]
-    assert covered == [(64, 0, 3), (64, 3, 3), (64, 6, 1), (96, 7, 2)]
 
 
 def test_every_frame_of_a_batch_is_of_another_video_and_the_next_batch_shows_their_next_frames(rendered):

@@ -246,34 +246,27 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
     assert load_metadata(tmp_path / "cut" / "model.safetensors")["steps"] == "12 of 12"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, fl_endovit, "),
-        (["pvt_fpn", "--task", "phases"], "bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, depth"),
-        (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, but PvtFpn takes multiples of 32"),
-        (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),
-        (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
-        (["pvt_fpn", "--learning-rate", "nan"], "pretrain: learning_rate is nan"),
-        (["pvt_fpn", "--threads", "0"], "--threads is 0; give a whole number, at least 1"),
-        (["pvt_fpn", "--workers", "-1"], "--workers is -1; give a whole number, at least 0"),
-        (["pvt_fpn", "--number", "balance"], "--number is 'balance'; give a name and a value such as balance=0.5"),
-        (["pvt_fpn", "--number", "balance=2"], "segmentation: balance is 2; it is a number, at least 0 and at"),
-        (["pvt_fpn", "--number", "ballance=1"], "ballance"),
-        (["pvt_fpn", "--number", "frames=1.5"], "segmentation: frames is 1.5; it is a whole number"),
-        (["pvt_fpn", "--number", "frames=4"], "a clip of 4 frames needs 'interval'"),
-        (
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, fl_endovit, "),
+    (["pvt_fpn", "--task", "phases"], "bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, depth"),
+    (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, but PvtFpn takes multiples of 32"),
+    (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),
+    (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
+    (["pvt_fpn", "--learning-rate", "nan"], "pretrain: learning_rate is nan"),
+    (["pvt_fpn", "--threads", "0"], "--threads is 0; give a whole number, at least 1"),
+    (["pvt_fpn", "--workers", "-1"], "--workers is -1; give a whole number, at least 0"),
+    (["pvt_fpn", "--number", "balance"], "--number is 'balance'; give a name and a value such as balance=0.5"),
+    (["pvt_fpn", "--number", "balance=2"], "segmentation: balance is 2; it is a number, at least 0 and at"),
+    (["pvt_fpn", "--number", "ballance=1"], "ballance"),
+    (["pvt_fpn", "--number", "frames=1.5"], "segmentation: frames is 1.5; it is a whole number"),
+    (["pvt_fpn", "--number", "frames=4"], "a clip of 4 frames needs 'interval'"),
+    (
             ["pvt_fpn", "--number", "frames=4", "--number", "interval=0.2"],
             "segmentation asks for clips of 4 frames, and PvtFpn takes single ones",
         ),
-        (["pvt_fpn", "--frames", "0"], "frames is 0"),
-        (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
-        (
-            ["pvt_fpn", "--start", "rendred"],
-            "checkpoint rendred does not exist; give another file, or use start: random",
-        ),
-    ],
-)
+    (["pvt_fpn", "--frames", "0"], "frames is 0"), (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
+    (["pvt_fpn", "--start", "rendred"], "checkpoint rendred does not exist; give another file, or use start: random"),
+])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_and_leaves_nothing(tmp_path, capsys, words, sentence):
     assert main(["pretrain", *words, "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -159,16 +159,13 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
     assert shipped_weights("two") == one / MODEL and main(["bundles", "--check"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--bundle", "three"], "bundle 'three' does not exist"),
-        (["--real", "Hospital A"], "--real is 'Hospital A'; give a name and a site"),
-        (["--real", "Hospital A=/nowhere/site.yaml"], "/nowhere/site.yaml: no such file"),
-        (["--real", "A=a.yaml", "--real", "A=b.yaml"], "--real gives A twice"),
-        (["--looks", "rsoe"], "look 'rsoe' is unknown"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    (["--bundle", "three"], "bundle 'three' does not exist"),
+    (["--real", "Hospital A"], "--real is 'Hospital A'; give a name and a site"),
+    (["--real", "Hospital A=/nowhere/site.yaml"], "/nowhere/site.yaml: no such file"),
+    (["--real", "A=a.yaml", "--real", "A=b.yaml"], "--real gives A twice"),
+    (["--looks", "rsoe"], "look 'rsoe' is unknown"),
+])  # fmt: skip
 def test_a_wrong_command_line_changes_nothing(toy_bundles, pretrained, capsys, more, message):
     assert shipped(pretrained, *more) == 2
     assert message in capsys.readouterr().err
