@@ -16,13 +16,11 @@ PHASES = ("Preparation", "CalotTriangleDissection", "ClippingCutting", "Gallblad
 
 
 def lines(path: Path, rows: Sequence[Sequence[object]], separator: str = ",") -> None:
-    """Write a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(separator.join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
 
 
 def one_hot(place: int, count: int) -> list[int]:
-    """Return a row with a 1 at a place."""
     return [int(p == place) for p in range(count)]
 
 

@@ -190,7 +190,6 @@ def dataset_of(site: Site, spec: SampleSpec, **options: int) -> SampleDataset:
 
 
 def drawn(dataset: SampleDataset, *, batch_size: int, seed: int) -> dict[str, torch.Tensor]:
-    """Draw one augmented batch."""
     generator = torch.Generator().manual_seed(seed)
     return next(batches(dataset, batch_size=batch_size, iterations=1, generator=generator, augment=True))
 

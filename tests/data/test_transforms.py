@@ -17,7 +17,6 @@ UNMOVED = transforms.Augmentation(flip_horizontal=False, flip_vertical=False, wi
 
 
 def moved(image: np.ndarray, mask: np.ndarray, augmentation: transforms.Augmentation) -> tuple[np.ndarray, np.ndarray]:
-    """Augment one frame and its mask."""
     images, targets = transforms.augment(image[None], {"label": mask}, augmentation)
     return images[0], targets["label"]
 

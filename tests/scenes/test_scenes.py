@@ -94,11 +94,6 @@ def test_a_seed_gives_the_same_bits_in_another_process_and_another_seed_others()
     assert other.stdout.strip() == digest("crimson", 7) != digest("crimson", 8)
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_shapes_and_labels_are_exact_in_every_look(look):
-    assert_exact(clip(look, 3, 12))
-
-
 def test_an_aperture_hides_image_parts_and_depth_and_nothing_else_of_what_moves():
     for plain, round_ in zip(clip("rose", 4), clip("violet", 4), strict=True):
         seen = round_.depth > 0

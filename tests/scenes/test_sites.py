@@ -141,14 +141,10 @@ def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path
     assert len(listed) == 12 and check_site(site, spec) == []
 
 
-@pytest.mark.parametrize(
-    ("layout", "task", "rate", "every", "step"),
-    [
-        ("sar_rarp50", "segmentation", 5.0, 5, 12), ("grasp", "segmentation", 5.0, 5, 6),
-        ("scared", "depth", 5.0, 2, 5),
-        ("endovis2018", "segmentation", 5.0, 1, 1),  # as dense as its clips: every image has a label
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("layout", "task", "rate", "every", "step"), [
+    ("sar_rarp50", "segmentation", 5.0, 5, 12), ("grasp", "segmentation", 5.0, 5, 6), ("scared", "depth", 5.0, 2, 5),
+    ("endovis2018", "segmentation", 5.0, 1, 1),  # as dense as its clips: every image has a label
+])  # fmt: skip
 def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, every, step, tmp_path):
     site = load_site(site_of(tmp_path / "site", layout, task, clip=4, interval=0.2))
     spec = SampleSpec(TARGETS[task], frames=4, interval=0.2)

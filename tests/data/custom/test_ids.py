@@ -85,7 +85,6 @@ def test_wrong_classes_are_refused(given, sentence):
 @pytest.mark.parametrize(("changes", "sentence"), [
     ({"ids": None}, "has no 'ids', which 'frames' needs"),
     ({"images": "{video}", "masks": "masks"}, "write {video} in both, or in neither"),
-    ({"images": "../{video}"}, r"'images' is '\.\./{video}'; write a path below 'root'"),
     ({"images": "elsewhere/{video}"}, r"contains no images or video files at 'elsewhere/\{video\}'"),
     ({"masks": "{name}"}, "the possible words in braces are {video}"),
     ({"masks": "*/{video}"}, r"write at most one \*, in the last part"),
@@ -99,7 +98,6 @@ def test_wrong_classes_are_refused(given, sentence):
     ({"dataset": "nifti", "masks": "{video}.nii", "ids": {"#ff0000": "a"}}, "NIfTI volumes contain numbers"),
     ({"dataset": "endovis2017"}, "'ids' is for data of one's own, but endovis2017 is a public data set"),
     ({"dataset": "frame"}, "unknown dataset 'frame'; did you mean 'frames'"),
-    ({"task": "depth", "classes": "wrist"}, "'classes' is 'wrist'; write a list"),
 ])  # fmt: skip
 def test_what_does_not_describe_ones_own_data_is_refused_by_its_key(changes, sentence, own_site):
     path = own_site(**changes)

@@ -4,7 +4,7 @@ import pickle
 import re
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,9 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.inference.video import frames_of, look_at
 from tests.data.conftest import write
-from tests.data.custom.conftest import CLASSES, COLOURS, FRAMES, IDS, canonical, colours, image, values, write_video
+from tests.data.custom import conftest
+from tests.data.custom.conftest import CLASSES, FRAMES, assert_read, canonical, colours, image, values, write_video
 from tests.data.volumes import write_labels
-
-
-def assert_read(path: Path, indices: Iterable[int] = range(FRAMES)) -> None:
-    """Assert that the training labels are those of these frames."""
-    labels = [read_sample(sample).targets["label"] for sample in samples(load_site(path), "train")]
-    np.testing.assert_array_equal(labels, [canonical(index) for index in indices])
 
 
 def put(root: Path, files: Mapping[str, Any]) -> None:
@@ -129,9 +124,8 @@ def test_masks_may_be_colours_with_transparent_background(alpha, own_site, tmp_p
 
 
 def write_palette(path: Path, index: int, **options: int) -> None:
-    """Write class ids with a palette of colours."""
     drawn = Image.fromarray(canonical(index), "P")
-    drawn.putpalette([*COLOURS[0], *COLOURS[2], *COLOURS[1]])
+    drawn.putpalette([*conftest.COLOURS[0], *conftest.COLOURS[2], *conftest.COLOURS[1]])
     drawn.save(path, **options)
 
 
@@ -162,7 +156,7 @@ def test_a_palette_whose_pixels_cannot_be_unpacked_is_damaged(own_site, tmp_path
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tif", "tiff"])
 def test_other_endings_grey_frames_and_16_bits_do(ending, own_site, tmp_path):
-    path = own_site(ids={40: "irrigator", 1000: "bulldog clamp"} if ending.startswith("tif") else IDS)
+    path = own_site(ids={40: "irrigator", 1000: "bulldog clamp"} if ending.startswith("tif") else conftest.IDS)
     for index in range(FRAMES):
         mask = values(index).astype(np.uint16 if ending.startswith("tif") else np.uint8)
         mask[mask == 200] = 1000 if ending.startswith("tif") else 200

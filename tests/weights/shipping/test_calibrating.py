@@ -36,9 +36,7 @@ def real(tmp_path):
     )
 
 
-def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
-    toy_bundles, pretrained, weights, real, monkeypatch, capsys
-):
+def test_weights_are_calibrated_and_others_anew(toy_bundles, pretrained, weights, real, monkeypatch, capsys):
     monkeypatch.setattr(command, "calibrate", partial(calibrate, plan=Plan(3, 3, 2, 1)))
     assert shipped(pretrained, *NONE_SCORED) == 0
     assert "next: surgfl calibrate one" in capsys.readouterr().out
@@ -119,9 +117,7 @@ def test_a_model_of_depth_and_a_bundle_without_weights_are_refused(tmp_path, wei
 
 
 @pytest.mark.usefixtures("toy_bundles")
-def test_a_site_whose_frames_cannot_be_read_is_refused_before_anything_is_measured(
-    tmp_path, weights, real, monkeypatch
-):
+def test_an_unreadable_site_is_refused_before_anything_is_measured(tmp_path, weights, real, monkeypatch):
     path = tmp_path / "model.safetensors"
     save_weights(path, weights, NOTES)
     for mask in (tmp_path / "real").rglob("*.png"):

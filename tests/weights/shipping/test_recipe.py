@@ -42,9 +42,7 @@ def recipe(tmp_path):
     return written
 
 
-def test_a_recipe_trains_in_turn_chooses_and_ships_and_takes_no_step_twice(
-    recipe, toy_bundles, tmp_path, monkeypatch, capsys
-):
+def test_a_recipe_trains_chooses_and_ships_once(recipe, toy_bundles, tmp_path, monkeypatch, capsys):
     real = write_site(tmp_path / "a", look="ivory", seed=3, videos={"test": 1}, frames_per_video=2, height=64, width=96)
     (tmp_path / "real.yaml").write_text("choose: {A: a/site.yaml}\ncard: {B: a/site.yaml}\n")
     shipped = []
