@@ -1,5 +1,6 @@
 """A site of a few tiny frames, and the bundles run in this process."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
 from shared_components.weights.bundle_files.copies import write_zoo
 from shared_components.weights.bundle_files.make import described_bundles, read_description
-from tests.federation.conftest import narrow, narrow_module  # noqa: F401 (what is shipped is marked `full_width`)
+from tests.federation.conftest import narrow, narrow_module, toy_bundle  # noqa: F401 (shipped: `full_width`)
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
 HEIGHT, WIDTH = 64, 96
@@ -118,6 +119,23 @@ def run(prepare: Callable[..., ConfigWorkflow]) -> Callable[..., ConfigWorkflow]
         return workflow
 
     return run
+
+
+@pytest.fixture
+def evaluated(run: Callable[..., ConfigWorkflow]) -> Callable[..., dict[str, Any]]:
+    """Evaluate a checkpoint with a bundle's configs and overrides; return its metrics.json."""
+
+    def evaluated(bundle: str, site: Path, checkpoint: Path, out: Path, **overrides: Any) -> dict[str, Any]:
+        options = {"site_config": str(site), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
+        run(bundle, "train", "evaluate", **options)
+        return json.loads((out / "metrics.json").read_text())
+
+    return evaluated
+
+
+def masks(folder: Path) -> dict[str, bytes]:
+    """Return the files of a prediction's masks by name."""
+    return {path.name: path.read_bytes() for path in (folder / "masks").iterdir()}
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from shared_components.networks.checkpoints import load_metadata, load_weights, 
 from shared_components.weights.bundle_files import make
 from shared_components.weights.bundle_files.copies import write_zoo
 from shared_components.weights.bundle_files.make import write_bundle
-from tests.bundles.conftest import PROMPTED, SEGMENTING
+from tests.bundles.conftest import PROMPTED, SEGMENTING, masks
 
 NEW = """\
 title: A toy
@@ -183,9 +183,7 @@ def type_in(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_train_and_evaluate_run_from_the_command_line_and_a_misspelt_option_is_named(
-    quick_python, site_config, tmp_path
-):
+def test_train_and_evaluate_run_from_the_command_line(quick_python, site_config, tmp_path):
     done = type_in(*MONAI, "run", "--config_file", "bundles/pfedsis/configs/train.yaml", "--site_confg", "x")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("error: unknown option --site_confg; did you mean")
@@ -255,10 +253,6 @@ def copied(zoo, tmp_path):
         return folder
 
     return copied
-
-
-def masks(folder):
-    return {path.name: path.read_bytes() for path in (folder / "masks").iterdir()}
 
 
 @EACH

@@ -143,7 +143,6 @@ def masks_in(folder):
 
 
 def shown(checkpoint, indicator, video):
-    """Predict a video's frames one by one."""
     network = build_network(load_bundle("fedst").network, out_channels=4)
     network.load_state_dict(load_file(checkpoint))
     network.set_indicator(indicator)

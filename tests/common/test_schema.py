@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from shared_components.common.arguments import between
+from shared_components.common.arguments import between, true_or_false
 from shared_components.common.schema import SHOWN, Schema, check_keys, check_values, fits, parse, short_repr, words
 
 Count = Annotated[int, Meta(ge=1, le=9)]
@@ -128,3 +128,10 @@ def test_whole_numbers_are_of_their_type_and_none_stands_for_something():
     between("multi_krum", "keep", None, 1, whole=True, null="n - f")
     with pytest.raises(ValueError, match=r"multi_krum: keep is 0; it is a whole number, .*, or null for n - f"):
         between("multi_krum", "keep", 0, 1, whole=True, null="n - f")
+
+
+@pytest.mark.parametrize("value", ["false", "", 0, 1, None])
+def test_only_true_and_false_are_truth_values(value):
+    true_or_false("mat_fl", "soft", False)
+    with pytest.raises(ValueError, match=re.escape(f"mat_fl: soft is {value!r}; it is true or false")):
+        true_or_false("mat_fl", "soft", value)

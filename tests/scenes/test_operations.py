@@ -36,19 +36,16 @@ def pose(kind, grip=0.1, speed=0.0):
     return Pose(0, kind, 1.0, zero, zero, zero, (zero, zero), zero, grip, speed)
 
 
-@pytest.mark.parametrize(
-    ("held", "under", "name"),
-    [
-        (pose(toolbox.GRASPER), "gallbladder", "grasper/grasp/gallbladder"),
-        (pose(toolbox.GRASPER, speed=20.0), "gallbladder", "grasper/retract/gallbladder"),
-        (pose(toolbox.GRASPER, grip=0.9), "gallbladder", "grasper/null_verb/null_target"),
-        (pose(toolbox.HOOK, grip=0.9, speed=20.0), "cystic_duct", "hook/dissect/cystic_duct"),  # it has no jaws to open
-        (pose(toolbox.CLIPS), "cystic_artery", "clipper/clip/cystic_artery"),
-        (pose(toolbox.CLIPS), "liver", "clipper/null_verb/null_target"),  # the data set has no such triplet
-        (pose(toolbox.SUCTION), "fluid", "irrigator/aspirate/fluid"),
-        (pose(toolbox.MARYLAND), "", "bipolar/null_verb/null_target"),
-    ],
-)
+@pytest.mark.parametrize(("held", "under", "name"), [
+    (pose(toolbox.GRASPER), "gallbladder", "grasper/grasp/gallbladder"),
+    (pose(toolbox.GRASPER, speed=20.0), "gallbladder", "grasper/retract/gallbladder"),
+    (pose(toolbox.GRASPER, grip=0.9), "gallbladder", "grasper/null_verb/null_target"),
+    (pose(toolbox.HOOK, grip=0.9, speed=20.0), "cystic_duct", "hook/dissect/cystic_duct"),  # it has no jaws to open
+    (pose(toolbox.CLIPS), "cystic_artery", "clipper/clip/cystic_artery"),
+    (pose(toolbox.CLIPS), "liver", "clipper/null_verb/null_target"),  # the data set has no such triplet
+    (pose(toolbox.SUCTION), "fluid", "irrigator/aspirate/fluid"),
+    (pose(toolbox.MARYLAND), "", "bipolar/null_verb/null_target"),
+])  # fmt: skip
 def test_a_triplet_is_of_the_tool_its_motion_and_what_lies_under_its_tip(held, under, name):
     assert NAMES[triplet_of(held, under)] == name
 

@@ -63,7 +63,6 @@ SETTINGS = tiny(phases=(Phase(64, 64, 4), Phase(64, 128, 3)), batch=8)
 
 
 def stepped(monkeypatch, *, seconds, steps):
-    """Take some steps of so many seconds each; return what was reported."""
     clock, steps_heard = [100.0], []
     monkeypatch.setattr(train.time, "monotonic", lambda: clock[0])
     pace = Pace(SETTINGS)
