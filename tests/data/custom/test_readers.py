@@ -129,9 +129,7 @@ def write_palette(path: Path, index: int, **options: int) -> None:
     drawn.save(path, **options)
 
 
-@pytest.mark.parametrize(
-    "ids", [{1: "bulldog clamp", 2: "irrigator"}, {"#0040ff": "bulldog clamp", "#ff8000": "irrigator"}]
-)
+@pytest.mark.parametrize("ids", [{1: CLASSES[1], 2: CLASSES[2]}, {"#0040ff": CLASSES[1], "#ff8000": CLASSES[2]}])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_a_palette_is_read_by_its_places_or_its_colours(bits, ids, own_site, tmp_path):
     path = own_site(ids=ids)

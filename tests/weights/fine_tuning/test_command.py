@@ -91,6 +91,11 @@ def test_a_command_with_a_wrong_option_leaves_no_description(folder, odd, capsys
     assert not (ours / "site.yaml").exists()
 
 
+def test_videos_to_validate_alone_are_no_split(folder, capsys):
+    assert main(["train", str(folder("abc")), *NAMED, *SMALL, "--validation", "b"]) == 2
+    assert "'split' has no video under 'train'" in capsys.readouterr().err
+
+
 def test_only_what_cannot_be_seen_is_asked_at_a_terminal(folder, monkeypatch):
     asked = []
     answers = iter(["irrigator", "bulldog clamp", "yes"])

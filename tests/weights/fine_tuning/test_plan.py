@@ -26,9 +26,7 @@ def test_few_frames_take_80_steps_with_twelve_validations_and_the_time_is_their_
     assert plan.seconds == pytest.approx(94.5)
 
 
-@pytest.mark.parametrize(
-    ("frames", "batch", "steps"), [(1, 2, 80), (8, 4, 80), (30, 4, 300), (31, 4, 310), (999, 4, 2000)]
-)
+@pytest.mark.parametrize("frames, batch, steps", [(1, 2, 80), (8, 4, 80), (30, 4, 300), (31, 4, 310), (999, 4, 2000)])
 def test_more_frames_are_seen_forty_times_within_bounds(frames, batch, steps):
     assert planning.target_steps(frames, batch) == steps
 
@@ -55,9 +53,7 @@ def test_steps_are_as_many_as_fit_or_as_given_and_too_few_minutes_are_refused():
     assert 20 <= plan.steps < 80 and plan.seconds <= 60
     assert plan.steps == int(60 - 8 - 13 * 0.5), "what scoring and thirteen validations leave"
     assert planned(minutes=0.1, steps=500, native=(1080, 1920)).steps == 500
-    with pytest.raises(
-        ValueError, match=r"^0\.5 minutes are not enough: a step takes 1\.0 s here, .*--minutes 2, or a"
-    ):
+    with pytest.raises(ValueError, match=r"^0\.5 minutes are not enough: a step takes 1\.0 s here, .*--minutes 2, or"):
         planned(minutes=0.5)
     planned(minutes=2)
 

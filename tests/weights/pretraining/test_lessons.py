@@ -85,7 +85,5 @@ def test_an_encoder_learns_the_class_in_the_middle_of_every_cell():
     assert torch.allclose(logits[0, :, 3, 3], weight @ torch.tensor([1.0, 2, 2, 3, 3, 3]) + bias, atol=1e-6)
     label = torch.randint(5, (2, 2, 64, 64), generator=torch.Generator().manual_seed(0))
     loss = teaching.Seeing({"cross_entropy": 1.0, "log_iou": 0.0}).loss(logits, {"label": label})
-    cells = [
-        [[label[b, t, 4 * y + 2, 4 * x + 2] for x in range(16)] for y in range(16)] for b in (0, 1) for t in (0, 1)
-    ]
-    assert torch.isclose(loss, F.cross_entropy(logits, torch.tensor(cells)))
+    ids = [[[label[b, t, 4 * y + 2, 4 * x + 2] for x in range(16)] for y in range(16)] for b in (0, 1) for t in (0, 1)]
+    assert torch.isclose(loss, F.cross_entropy(logits, torch.tensor(ids)))

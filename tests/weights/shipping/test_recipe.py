@@ -61,10 +61,9 @@ def test_a_recipe_trains_chooses_and_ships_once(recipe, toy_bundles, tmp_path, m
     result = choice["scores"]
     assert choice["chosen"] == max(result, key=lambda name: result[name]["mean"])
     assert choice["by"] == "1 unseen looks of each of surgery, A"
-    assert set(result["second"]) == {"mean", "unseen surgery look", "A"}
-    assert result["second"]["mean"] == pytest.approx(
-        (result["second"]["unseen surgery look"] + result["second"]["A"]) / 2
-    )
+    second = result["second"]
+    assert set(second) == {"mean", "unseen surgery look", "A"}
+    assert second["mean"] == pytest.approx((second["unseen surgery look"] + second["A"]) / 2)
     (args,) = shipped
     assert args.pretrained.name == choice["chosen"] and [run.name for run in args.before] == ["first"]
     assert args.bundle == ["one", "two"] and args.real == [f"A={real}", f"B={real}"]
@@ -95,9 +94,7 @@ def test_other_weights_or_other_sites_are_scored_anew(recipe, tmp_path, monkeypa
     choose(read_recipe(recipe()), tmp_path, {})
     choose(read_recipe(recipe(unseen=2)), tmp_path, {})
     assert taken == ["second", "third", "third", "second", "third"]
-    real = write_site(
-        tmp_path / "real", look="rose", seed=1, videos={"test": 1}, frames_per_video=1, height=64, width=64
-    )
+    real = write_site(tmp_path / "a", look="rose", seed=1, videos={"test": 1}, frames_per_video=1, height=64, width=64)
     for change in ("", "# the labels were corrected"):
         real.write_text(real.read_text() + change)
         for _ in range(2):
