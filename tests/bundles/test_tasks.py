@@ -153,10 +153,8 @@ def test_a_model_is_used_with_the_numbers_that_it_has_learnt_with(run, evaluated
         result[scale] = evaluated("pvt_fpn", sites["depth"], path, tmp_path / str(scale))["mae"]["mean"]
         predicted(run, load_site(sites["depth"]).root / "dataset_1/keyframe_3/data/left_undistorted", path,
                   tmp_path / str(scale))  # fmt: skip
-    first, second = (
-        cv2.imread(str(next((tmp_path / name / "depth").iterdir())), cv2.IMREAD_UNCHANGED).astype(int)
-        for name in ("100.0", "50.0")
-    )
+    depths = [next((tmp_path / name / "depth").iterdir()) for name in ("100.0", "50.0")]
+    first, second = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED).astype(int) for path in depths)
     assert np.abs(first - 2 * second).max() <= 2 and result[100.0] != result[50.0]
 
 
