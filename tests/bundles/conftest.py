@@ -42,11 +42,6 @@ IDS_2015 = np.array([0, 160, 70, 70], np.uint8)  # 1 shaft, 2 and 3 manipulator
 SIZES = {"height": HEIGHT, "width": WIDTH, "batch_size": 2, "rounds": 2, "iterations": 2, "start": "random"}
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def bundles() -> Path:
     return BUNDLES

@@ -85,8 +85,6 @@ def test_bad_frames_within_the_quarantine_are_set_aside_and_more_are_refused(one
 
 
 DEPTH = SampleSpec(targets=("depth",))
-
-
 CHANGES = {
     "in metres": lambda number, values: values / 1000,
     "saturated": lambda number, values: np.full_like(values, 65535),

@@ -15,10 +15,9 @@ from shared_components.data.site_file import load_site
 BACKGROUND = "background"
 
 
-def applied(given, mask, classes=None):
+def applied(given, mask):
     table = parse_ids(given)
-    ids = class_ids(table, own_classes(table.values(), classes)[0])
-    return ids.apply(np.array(mask), Path("m.png")).tolist()
+    return class_ids(table, own_classes(table.values(), None)[0]).apply(np.array(mask), Path("m.png")).tolist()
 
 
 def test_values_become_the_places_of_their_names_and_colours_are_written_in_any_way():

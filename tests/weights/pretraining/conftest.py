@@ -15,8 +15,6 @@ TINY = {
     "bundle": "toy", "task": "segmentation", "phases": (Phase(64, 64, 7), Phase(64, 96, 5)), "seed": 5, "batch": 2,
     "frames": 3, "learning_rate": 1e-2, "looks": ("rose", "violet"),
 }  # fmt: skip
-
-
 once = functools.cache(held_out)
 
 

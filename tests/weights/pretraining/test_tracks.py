@@ -1,11 +1,13 @@
 """Scores of tracking: by age, beside the filled box, and the first masks of network and truth held still."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from shared_components.weights.pretraining import tracks
-from shared_components.weights.pretraining.tracks import BOX, NETWORK, OWN, TRUE, Tracks, Video, iou_by_age
+from shared_components.weights.pretraining.tracks import BOX, NETWORK, OWN, TRUE, Tracks, Video, filled, iou_by_age
 from tests.weights.pretraining.conftest import tiny
 
 
@@ -45,6 +47,12 @@ def test_scores_are_worked_by_hand_and_training_mode_stays():
     network = Known(torch.zeros_like(label)).train()
     assert iou_by_age(network, [Video(torch.zeros(1, 2, 3, 8, 16), label)])[NETWORK] == [0.0, 0.0]
     assert network.training
+
+
+def test_a_box_fills_whole_pixels_and_none_where_it_is_missing():
+    boxes = torch.tensor([[[[1.0, 0, 3, 2], [math.nan] * 4, [0, 0, 1, 1]]]])
+    masks = filled(boxes, torch.zeros(1, 2, 4, 4, dtype=torch.long))
+    assert masks.shape == (2, 3, 4, 4) and masks.sum((2, 3)).tolist() == [[4, 0, 1]] * 2 and masks[1, 0, 0, 1]
 
 
 def test_held_out_videos_are_scored_by_group_and_summed_up(monkeypatch):
