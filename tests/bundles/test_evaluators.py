@@ -186,6 +186,7 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
     ({"every": 0}, "--every is 0; it is a whole number from 1 on"),
     ({"precision": "half"}, "precision is 'half'; use one of float32, bf16"),
     ({"inputs": "x"}, "unknown option --inputs; did you mean --input?"),
+    ({"preprocessing#transforms#2#height": 64}, "--preprocessing has no effect"),
 ])  # fmt: skip
 def test_a_wrong_command_line_of_inference_is_refused(run, refusal, checkpoint, video, tmp_path, overrides, sentence):
     options = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **overrides}

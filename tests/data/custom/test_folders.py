@@ -52,6 +52,16 @@ def test_folders_called_after_splits_are_the_split(images, masks, train, validat
     conftest.assert_read(tmp_path, range(3), split="test")
 
 
+def test_a_video_in_no_split_s_folder_is_left_out_only_with_consent(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", videos=["train/a", "train/b", "val/c", "test/d", "extra/e"])
+    assert init(tmp_path, *NAMED) == 2
+    output = capsys.readouterr()
+    assert "would leave out 3 images in extra/ (its video is in no split)" in output.err and "--train" in output.err
+    assert "videos" in output.out and not (tmp_path / "site.yaml").exists()
+    assert init(tmp_path, *NAMED, "--allow-left-out") == 0
+    assert [part.video for part in load_site(tmp_path).split["train"]] == ["train/a", "train/b"]
+
+
 @pytest.mark.parametrize(("images", "masks", "videos"), [
     ("{v}/frame_{n:04d}_jpg.rf.{h}.jpg", "{v}/frame_{n:04d}_jpg.rf.{h}_mask.png", ["train", "valid", "test"]),
     ("images/{v}_mp4-{n}_jpg.rf.{h}.jpg", "masks/{v}_mp4-{n}_jpg.rf.{h}.png", ["op_1", "op_2", "op_3"]),
