@@ -270,6 +270,14 @@ def test_the_command_explains_wrong_arguments(words, message, tmp_path):
         run_command(render, "--out", tmp_path / "sites", *words)
 
 
+def test_the_command_renders_a_set_of_sites(tmp_path, monkeypatch, capsys):
+    write = Mock(return_value=tmp_path / "site.yaml")
+    monkeypatch.setattr(render, "write_set_site", write)
+    assert run_command(render, "--out", tmp_path, "--set", "fedsurg", "--frames", "2") == 0
+    assert [call.args for call in write.call_args_list] == [(tmp_path, "fedsurg", place) for place in range(4)]
+    assert "look violet, classification, 42 videos of 2 frames" in capsys.readouterr().out
+
+
 def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_path, capsys):
     out, sheet = tmp_path / "sites", tmp_path / "sheet.png"
     tasks = "segmentation,reconstruction,depth"

@@ -225,6 +225,13 @@ def test_a_folder_that_is_left_out_needs_consent(extra, left_out, tmp_path, caps
     assert init(tmp_path, *NAMED, "--allow-left-out") == 0
 
 
+def test_few_files_may_be_left_out_without_consent(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", frames=7)
+    write(tmp_path / "op_1/cover.png", photograph(0))
+    assert init(tmp_path, *NAMED) == 0
+    assert "left out: 1 image (not where 'images' and 'masks' say): op_1/cover.png" in capsys.readouterr().out
+
+
 def test_at_a_terminal_what_is_left_out_is_asked(tmp_path, monkeypatch, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     write(tmp_path / "logo/1.png", photograph(0))
