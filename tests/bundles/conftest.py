@@ -1,5 +1,6 @@
 """A site of a few tiny frames, and the bundles run in this process."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
 from shared_components.weights.bundle_files.copies import write_zoo
 from shared_components.weights.bundle_files.make import described_bundles, read_description
-from tests.federation.conftest import narrow, narrow_module  # noqa: F401 (what is shipped is marked `full_width`)
+from tests.federation.conftest import narrow, narrow_module, toy_bundle  # noqa: F401 (shipped: `full_width`)
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
 HEIGHT, WIDTH = 64, 96
@@ -39,11 +40,6 @@ SPLIT_2015 = {"train": [{"OP1": [0, 3]}], "validation": [{"OP1": [3, 5]}], "test
 SITE_2015 = {"name": "hospital-b", "dataset": "endovis2015_rigid", "root": "three", "split": SPLIT_2015}
 IDS_2015 = np.array([0, 160, 70, 70], np.uint8)  # 1 shaft, 2 and 3 manipulator
 SIZES = {"height": HEIGHT, "width": WIDTH, "batch_size": 2, "rounds": 2, "iterations": 2, "start": "random"}
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -118,6 +114,23 @@ def run(prepare: Callable[..., ConfigWorkflow]) -> Callable[..., ConfigWorkflow]
         return workflow
 
     return run
+
+
+@pytest.fixture
+def evaluated(run: Callable[..., ConfigWorkflow]) -> Callable[..., dict[str, Any]]:
+    """Evaluate a checkpoint with a bundle's configs and overrides; return its metrics.json."""
+
+    def evaluated(bundle: str, site: Path, checkpoint: Path, out: Path, **overrides: Any) -> dict[str, Any]:
+        options = {"site_config": str(site), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
+        run(bundle, "train", "evaluate", **options)
+        return json.loads((out / "metrics.json").read_text())
+
+    return evaluated
+
+
+def masks(folder: Path) -> dict[str, bytes]:
+    """Return the files of a prediction's masks by name."""
+    return {path.name: path.read_bytes() for path in (folder / "masks").iterdir()}
 
 
 @pytest.fixture

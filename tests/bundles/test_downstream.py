@@ -69,7 +69,7 @@ def trained(run, sites, tmp_path):
     return trained
 
 
-def test_resnet_50_is_trained_from_an_imagenet_file_and_scored(run, sites, trained, tmp_path):
+def test_resnet_50_is_trained_from_an_imagenet_file_and_scored(evaluated, sites, trained, tmp_path):
     torch.manual_seed(4)
     state = ResNet50(classes=1000).state_dict()
     torch.save(state, tmp_path / "resnet50.pth")
@@ -78,12 +78,8 @@ def test_resnet_50_is_trained_from_an_imagenet_file_and_scored(run, sites, train
     result = load_weights(model)
     torch.testing.assert_close(result["encoder.conv1.weight"], state["conv1.weight"], rtol=0, atol=1e-3)
     assert result["encoder.bn1.num_batches_tracked"] == 1 and result["sequence.head.weight"].shape == (6, 256)
-    assert 0 <= scores(run, "resnet_clips", sites["resnet_clips"], model, tmp_path / "out")["macro_f1"]["mean"] <= 1
-
-
-def scores(run, bundle, site, model, out):
-    run(bundle, "train", "evaluate", site_config=str(site), checkpoint=str(model), output_dir=str(out))
-    return json.loads((out / "metrics.json").read_text())
+    scores = evaluated("resnet_clips", sites["resnet_clips"], model, tmp_path / "out")
+    assert 0 <= scores["macro_f1"]["mean"] <= 1
 
 
 def of_encoder(path, like):
@@ -91,7 +87,7 @@ def of_encoder(path, like):
 
 
 @pytest.mark.parametrize("bundle", USES)
-def test_a_use_begins_from_the_encoder_and_is_scored_by_its_metric(run, trained, pretrained, sites, tmp_path, bundle):
+def test_a_use_begins_from_the_encoder_and_has_its_metric(evaluated, trained, pretrained, sites, tmp_path, bundle):
     options = {"network_def#trained_encoders": False} if bundle in FROZEN else {}
     options |= {"tasks#classification#frames": 3} if bundle == "fl_endovit_clips" else {}
     model = trained(bundle, pretrained, **options) / "model.safetensors"
@@ -103,25 +99,23 @@ def test_a_use_begins_from_the_encoder_and_is_scored_by_its_metric(run, trained,
     notes, first = load_metadata(model), USES[bundle]
     own = {} if bundle in RENDERED else {"cholect45": ["VID01"]}  # those are rendered
     assert json.loads(notes[SEEN]) == {"cholec80_frames": ["video70"], **own}
-    result = scores(run, bundle, sites[bundle], model, tmp_path / "out")
+    result = evaluated(bundle, sites[bundle], model, tmp_path / "out")
     assert result["metrics"][0]["name"] == first and 0 <= result[first]["mean"] <= 1 and result["frames"] == 3
     assert first in result.get("std", {first: "one answer a video"})
 
 
-def test_the_second_stage_learns_whole_videos_by_the_features_of_the_first(run, trained, pretrained, sites, tmp_path):
+def test_the_second_stage_learns_by_the_features_of_the_first(evaluated, trained, pretrained, sites, tmp_path):
     first = trained("fl_endovit_phases", pretrained) / "best.safetensors"
     folder = trained("fl_endovit_tecno", first, **{"training#batch_size": 1})
     options, after = load_weights(first), load_weights(folder / "model.safetensors")
     assert all(torch.equal(value, options[name]) for name, value in after.items() if not name.startswith("sequence."))
     assert len(list(folder.glob("features/*/*.safetensors"))) == 3  # of the frames of one video
-    result = scores(run, "fl_endovit_tecno", sites["fl_endovit_tecno"], folder / "model.safetensors", tmp_path / "out")
+    result = evaluated("fl_endovit_tecno", sites["fl_endovit_tecno"], folder / "model.safetensors", tmp_path / "out")
     assert result["frames"] == 3 and 0 <= result["f1"]["mean"] <= 1
     assert (tmp_path / "out" / "videos.csv").read_text().splitlines()[1].startswith("VID04,")
 
 
-def test_a_start_that_has_seen_the_test_and_other_weights_are_refused(
-    refusal, trained, pretrained, tmp_path, run, sites
-):
+def test_a_start_that_has_seen_the_test_is_refused(refusal, trained, pretrained, tmp_path, run, sites):
     start = tmp_path / "seen.safetensors"
     save_weights(start, load_weights(pretrained), seen_videos_entry({"cholec80": ["video04", "video09"]}))
     sentence = refusal(trained, "fl_endovit_triplets", start)

@@ -28,7 +28,6 @@ HEIGHT, WIDTH = (250, 330)  # of the frame: no multiple of 32, larger than the n
 
 @pytest.fixture(scope="module")
 def scene():
-    """A rendered frame, uint8 (H, W, 3)."""
     (scene,) = render_video("rose", 3, frames=1, height=HEIGHT, width=WIDTH, rate=10)
     return scene.image
 
@@ -199,16 +198,6 @@ def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, sc
     evaluator.run()
     assert [tuple(mask.shape) for mask in result] == [(1, WIDTH, HEIGHT), (1, WIDTH, 200)]
     assert np.array_equal(np.asarray(result[0])[0].T, expected_mask("pvt_fpn"))
-
-
-@pytest.mark.full_width
-def test_a_run_gets_the_mask_too_and_refuses_options_of_transforms(run, refusal, picture, expected_mask, tmp_path):
-    options = {"input": str(picture), "output_dir": str(tmp_path / "out")}
-    run("pvt_fpn", "inference", **options)
-    mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
-    assert np.array_equal(mask, expected_mask("pvt_fpn"))
-    options["preprocessing#transforms#2#height"] = 64
-    assert refusal(run, "pvt_fpn", "inference", **options).startswith("--preprocessing has no effect")
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "RGB"])

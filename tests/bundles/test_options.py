@@ -12,14 +12,9 @@ import cv2
 import monai.bundle
 import numpy as np
 import pytest
-import yaml
-from monai.bundle import ConfigWorkflow, create_workflow
 
 from shared_components.bundle_engines import options
-from shared_components.bundle_engines.options import KINDS, wrong_option
-from shared_components.core.bundle import load_bundle
-from shared_components.networks import bundle_config
-from shared_components.networks.bundle_config import check_size, weightless
+from shared_components.bundle_engines.options import wrong_option
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 
@@ -113,7 +108,6 @@ def test_what_tracking_takes_is_unknown_without_it_and_a_missing_mlflow_is_said(
 
 
 def test_wandb_records_losses_and_validation_scores_of_every_round(train, bundles, refusal, tmp_path, monkeypatch):
-    """Check the calls of the package."""
     files = [str(bundles / "pvt_fpn" / "configs" / f"{name}.yaml") for name in ("train", "wandb")]
     if find_spec("wandb") is None:
         sentence = refusal(train, config_file=files)
@@ -163,12 +157,6 @@ def test_an_override_that_would_change_nothing_is_refused(train, refusal, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_an_override_made_by_hand_is_checked_like_the_runners(run, refusal, site_config, small):
-    given = {"site_config": str(site_config), "validate#key_metrics": None, **small}
-    sentence = refusal(run, "pfedsis", "train", "evaluate", **given)
-    assert sentence.startswith("unknown option --validate#key_metrics; did you mean --validate#key_metric?")
-
-
 def test_settings_of_an_overlay_are_no_overrides(train, bundles, refusal, tmp_path):
     overlay = written(tmp_path / "paper.yaml", {"+training": {"rounds": 1, "iterations": 7, "epochs": 1}})
     files = [str(bundles / "pvt_fpn" / "configs" / "train.yaml"), overlay]
@@ -182,13 +170,6 @@ def test_settings_of_an_overlay_are_no_overrides(train, bundles, refusal, tmp_pa
 def test_an_argument_that_the_config_leaves_at_its_default_can_be_given(train, tmp_path):
     train(**{"network_def#drop_path": 0.0, "train#trainer#amp": False, "validate#dataloader#batch_size": 1})
     assert "head_global.weight" in load_weights(tmp_path / "out" / "model.safetensors")
-
-
-def test_monais_runner_has_the_locals_that_the_options_are_read_from():
-    """`options._running_workflow` reads them in its frame, and finds the workflow as `self` of these methods."""
-    methods = (ConfigWorkflow.initialize, ConfigWorkflow.run, ConfigWorkflow.finalize)
-    assert {"_args", "config_file"} <= set(create_workflow.__code__.co_varnames)
-    assert [method.__code__.co_varnames[0] for method in methods] == ["self"] * 3
 
 
 @pytest.mark.parametrize(("keys", "values", "words"), [
@@ -208,29 +189,6 @@ def test_monais_runner_has_the_locals_that_the_options_are_read_from():
 def test_an_option_of_a_wrong_kind_is_refused_with_its_value(keys, values, words):
     for key, value in product(keys.split(), values):
         assert wrong_option({key: value}) == f"--{key} is {value!r}; {words.format(key)}"
-
-
-@pytest.mark.parametrize("value", ["$engines.device()", "@site", 8, "cpu", None])
-def test_what_monai_works_out_and_what_others_know_is_left_to_them(value):
-    assert wrong_option({"output_dir": value} if isinstance(value, str) else {"another": value}) == ""
-
-
-def test_the_files_own_values_fit_and_every_option_that_is_checked_stands_in_a_file():
-    folder = bundle_config.bundles_folder() / "pvt_fpn" / "configs"
-    configs = {path.stem: yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")}
-    for name in ("train", "evaluate", "inference"):
-        assert wrong_option(configs[name]) == "" and KINDS.keys() & configs[name].keys()
-    assert KINDS.keys() <= set().union(*configs.values())
-
-
-@pytest.mark.parametrize(("size", "least", "near"), [
-    ((33, 64), 1, "32x64"), ((1, 64), 1, "32x64"), ((80, 90), 1, "64x96"), ((32, 64), 50, "64x64"),
-])  # fmt: skip
-def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least, near):
-    network = weightless(load_bundle("pvt_fpn").network)
-    with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; use {near}"):
-        check_size(network, *size, least=least)
-    check_size(network, *map(int, near.split("x")), least=least)
 
 
 @pytest.mark.full_width

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from shared_components import bundle_engines as engines
 from shared_components.bundle_engines import bundle_root, input_size, own_checkpoint, prepare
@@ -26,7 +25,7 @@ from shared_components.networks.checkpoints import export_pt, load_metadata, loa
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
-from tests.bundles.conftest import scored_by_hand
+from tests.bundles.conftest import masks
 from tests.common.test_progress import Terminal, seen
 
 
@@ -97,9 +96,7 @@ def test_a_damaged_file_a_full_disk_and_a_wrong_path_are_one_plain_sentence(erro
     assert message.startswith(sentence) and message.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "error, lines", [(DataError(Path("a.png"), "is damaged", "copy it again"), 1), (KeyError("x"), 5)]
-)
+@pytest.mark.parametrize("error, lines", [(DataError(Path("a.png"), "is damaged", "copy it"), 1), (KeyError("x"), 5)])
 def test_what_engines_log_of_an_error_is_one_line_where_it_is_for_a_person(error, lines, monkeypatch, caplog):
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     prepare.explain_errors()
@@ -125,20 +122,17 @@ def model_of(request, tmp_path):
         save_weights(path, build_network(load_bundle(bundle).network).state_dict(), {"bundle": bundle})
         if request.param == "model.pt":
             export_pt(path, tmp_path / "model.pt")
-        return str(tmp_path / request.param)
+        return tmp_path / request.param
 
     return model_of
 
 
 @pytest.mark.parametrize(("trained", "used"), [("pvt_fpn", "pfedsis"), ("pfedsis", "pvt_fpn")])
-def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, trained, used, site_config, small, tmp_path):
-    result = []
-    for bundle in (trained, used):
-        out = tmp_path / bundle
-        options = {"site_config": str(site_config), "checkpoint": model_of(trained), "output_dir": str(out)}
-        run(bundle, "train", "evaluate", **options, **small)
-        result.append(json.loads((out / "metrics.json").read_text()))
-    assert result[0] == result[1]
+def test_both_bundles_score_a_model_alike(evaluated, model_of, trained, used, site_config, small, tmp_path):
+    first, second = (
+        evaluated(bundle, site_config, model_of(trained), tmp_path / bundle, **small) for bundle in (trained, used)
+    )
+    assert first == second
 
 
 def test_the_network_is_that_of_the_bundle_which_the_header_names_or_of_the_config_in_use(site_config, tmp_path):
@@ -166,48 +160,17 @@ def test_a_bundle_that_is_not_here_is_named(run, refusal, site_config, video, tm
 TRAINING = {"height": 64, "width": 96, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 FRAMES = {"segmentation": {"frames": 1, "interval": 0.0}}
 SINGLE = {"temporal": False, "text": "none"}
-CHOICES = [("fedavg", {}, SINGLE), ("fedst", {"synthetic": "none"}, {"temporal": False, "text": "prompt"})]
 
 
-@pytest.fixture
-def federated(site_config, tmp_path):
-    """Return a function that federates two sites of the same frames for a round; it returns the best model."""
-    described = yaml.safe_load(site_config.read_text()) | {"text": "porcine nephrectomy"}
-    site_config.write_text(yaml.safe_dump(described))
-
-    def federated(method, arguments, network):
-        settings = {"training": TRAINING, "tasks": FRAMES, "network": network, "rounds": 1}
-        job = Job("chosen", "fedst", method, arguments=arguments, **settings)
-        folder = run_together(job, {"a": site_config, "b": site_config}, tmp_path / "runs").folder
-        return folder / "a" / "best.safetensors"
-
-    return federated
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "arguments", "network"), CHOICES)
-def test_the_best_model_is_scored_as_directly(run, federated, site_config, tmp_path, method, arguments, network):
-    best = federated(method, arguments, network)
-    assert json.loads(load_metadata(best)["network"]) == network
-    options = {"site_config": str(site_config), "checkpoint": str(best), "output_dir": str(tmp_path / "out")}
-    run("fedst", "train", "evaluate", **options)
-    result = json.loads((tmp_path / "out" / "metrics.json").read_text())
-
-    direct = PvtFpnClips(out_channels=4, **network).eval()
-    direct.load_state_dict(load_weights(best))
-    expected = scored_by_hand(site_config, lambda image: direct(image).argmax(1)[0], ("shaft", "wrist", "clasper"))
-    assert result["frames"] == 2 and {key: result[key] for key in expected} == expected
-
-
-def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, tmp_path, monkeypatch):
+def test_inference_and_surgfl_segment_show_a_federations_model(run, site_config, video, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    best = federated(*CHOICES[0])
+    job = Job("chosen", "fedst", "fedavg", training=TRAINING, tasks=FRAMES, network=SINGLE, rounds=1)
+    folder = run_together(job, {"a": site_config, "b": site_config}, tmp_path / "runs").folder
+    best = folder / "a" / "best.safetensors"
     run("fedst", "inference", input=str(video), checkpoint=str(best), output_dir=str(tmp_path / "out"))
     assert (tmp_path / "out" / "overlay.mp4").stat().st_size > 0
     assert main(["segment", str(video), "--model", str(best), "--out", "seen", "--threads", "1"]) == 0
-    masks = [sorted((tmp_path / name / "masks").glob("*.png")) for name in ("out", "seen")]
-    assert len(masks[0]) == len(masks[1]) == 5
-    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(*masks, strict=True))
+    assert masks(tmp_path / "out") == masks(tmp_path / "seen") and len(masks(tmp_path / "seen")) == 5
 
 
 @pytest.mark.parametrize(("message", "sentence"), [
@@ -228,7 +191,7 @@ def test_a_header_that_lies_or_says_nothing_is_refused_by_file(run, refusal, sit
     assert not (tmp_path / "out").exists()
 
 
-def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, site_config, tmp_path):
+def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(evaluated, site_config, tmp_path):
     """Options replace a header, as in docs/how-to/run-a-job.md."""
     torch.manual_seed(1)
     noted, plain = tmp_path / "model.safetensors", tmp_path / "model.pt"
@@ -239,13 +202,11 @@ def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, si
     small = {f"training#{name}": TRAINING[name] for name in ("height", "width")}
     by_hand = {f"network_def#{name}": value for name, value in SINGLE.items()}
     by_hand |= {"tasks#segmentation#frames": 1}
-    result = []
-    for path, options in ((noted, {}), (plain, by_hand)):
-        out = tmp_path / path.suffix
-        options |= {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(out), **small}
-        run("fedst", "train", "evaluate", **options)
-        result.append(json.loads((out / "metrics.json").read_text()))
-    assert result[0]["dice"] == result[1]["dice"] and result[0]["assd"] == result[1]["assd"]
+    first, second = (
+        evaluated("fedst", site_config, path, tmp_path / path.suffix, **options, **small)
+        for path, options in ((noted, {}), (plain, by_hand))
+    )
+    assert first["dice"] == second["dice"] and first["assd"] == second["assd"]
 
 
 def test_on_a_terminal_printed_and_logged_lines_stay_above_a_bar(monkeypatch):

@@ -1,18 +1,13 @@
 """`surgfl publish`: the hub's own library reads the model card, and MONAI loads the network from the folder."""
 
 import json
-import shutil
 from pathlib import Path
 
-import monai.bundle
 import pytest
-import torch
-from monai.bundle import scripts
 
 from shared_components.cli import main
-from shared_components.core.shipped_weights import FACTS, MODEL
+from shared_components.core.shipped_weights import FACTS
 from shared_components.core.task import module_names
-from shared_components.core.trained_model import load_trained
 from shared_components.weights.bundle_files.copies import PIPELINES, hub_metadata
 from shared_components.weights.bundle_files.make import read_description
 from tests.bundles.conftest import BUNDLES
@@ -51,21 +46,6 @@ def test_the_model_card_holds_the_scores_of_the_weights_by_domain(published):
         assert marked == {name for name in expected if name.startswith(("EndoVis 2015 OP1", "EndoVis 2015 OP2"))}
     assert "](../" not in card.content and "bundles/pfedsis/configs" not in card.content
     assert f"--config_file {NAME}/configs/train.yaml" in card.content and "# PFedSIS" in card.content
-
-
-@pytest.mark.full_width
-def test_monai_loads_the_network_of_the_hubs_repository(published, tmp_path, monkeypatch):
-    def download(repo_id, revision, local_dir):
-        assert (repo_id, revision) == (f"me/{NAME}", "main")
-        shutil.copytree(published, local_dir)
-
-    monkeypatch.setattr(scripts.huggingface_hub, "snapshot_download", download)
-    network = monai.bundle.load(
-        NAME, bundle_dir=str(tmp_path), source="huggingface_hub", repo=f"me/{NAME}", version="main", device="cpu"
-    )
-    result = network.state_dict()
-    expected = load_trained(published / MODEL, bundle="pfedsis").network.state_dict()
-    assert len(expected) > 10 and all(torch.equal(result[name], value) for name, value in expected.items())
 
 
 def test_every_kind_of_task_is_one_of_the_hubs_uses():

@@ -68,13 +68,11 @@ def scored(checkpoint, site_config, indicator):
 
 
 @pytest.fixture
-def evaluate(run, tmp_path):
-    """Return a function that runs evaluate.yaml and returns its scores."""
+def evaluate(evaluated, tmp_path):
+    """Return a function that returns the scores of a model by their metrics."""
 
     def evaluate(checkpoint, site_config):
-        files = {"site_config": site_config, "checkpoint": checkpoint, "output_dir": tmp_path / "results"}
-        run("fedst", "train", "evaluate", **{name: str(path) for name, path in files.items()})
-        result = json.loads((tmp_path / "results" / "metrics.json").read_text())
+        result = evaluated("fedst", site_config, checkpoint, tmp_path / "results")
         return {metric["name"]: result[metric["name"]] for metric in result["metrics"]}
 
     return evaluate
@@ -143,7 +141,6 @@ def masks_in(folder):
 
 
 def shown(checkpoint, indicator, video):
-    """Predict a video's frames one by one."""
     network = build_network(load_bundle("fedst").network, out_channels=4)
     network.load_state_dict(load_file(checkpoint))
     network.set_indicator(indicator)

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import shutil
-from functools import partial
 
 import cv2
 import numpy as np
@@ -17,12 +15,10 @@ from shared_components.core.evaluation import network_input
 from shared_components.core.task import checkpoint_header, make_task
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.tiny import Tiny
 from shared_components.scenes.site import write_site
-from shared_components.weights.bundle_files.make import write_bundle
 
 KINDS = ("depth", "reconstruction")
 FIRST = {"depth": "rmse", "reconstruction": "mse"}
@@ -63,15 +59,9 @@ def model(tmp_path):
     return model
 
 
-def evaluated(run, site, checkpoint, out, **overrides):
-    options = {"site_config": str(site), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
-    run("pvt_fpn", "train", "evaluate", **options)
-    return json.loads((out / "metrics.json").read_text())
-
-
-def predicted(run, images, checkpoint, out, **overrides):
+def predicted(run, images, checkpoint, out, *, bundle="pvt_fpn", **overrides):
     options = {"input": str(images), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
-    return run("pvt_fpn", "inference", **options)
+    run(bundle, "inference", **options)
 
 
 @pytest.mark.slow
@@ -95,9 +85,9 @@ def test_the_best_weights_are_those_of_the_lowest_error(run, sites, small, tmp_p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_numbers_are_those_of_the_one_evaluation(run, sites, model, tmp_path, kind):
+def test_the_numbers_are_those_of_the_one_evaluation(evaluated, sites, model, tmp_path, kind):
     path, task, network = model(kind)
-    result = evaluated(run, sites[kind], path, tmp_path / "out")
+    result = evaluated("pvt_fpn", sites[kind], path, tmp_path / "out")
     chosen = samples(load_site(sites[kind]), "test", task.spec)
     expected = evaluation.score_fully(network, task, chosen, size=(64, 96), split="test")
     assert {key: result[key] for key in expected} == expected and result["frames"] == 3
@@ -138,35 +128,33 @@ def test_a_restored_frame_keeps_what_was_visible(run, sites, model, tmp_path):
 @pytest.mark.parametrize(
     "learnt, has", [("segmentation", "depth"), ("depth", "reconstruction"), ("depth", "segmentation")]
 )
-def test_a_model_of_another_task_is_refused(run, refusal, sites, site_config, model, tmp_path, learnt, has):
+def test_a_model_of_another_task_is_refused(evaluated, refusal, sites, site_config, model, tmp_path, learnt, has):
     path, *_ = model(learnt)
-    sentence = refusal(evaluated, run, sites.get(has, site_config), path, tmp_path / "out")
+    sentence = refusal(evaluated, "pvt_fpn", sites.get(has, site_config), path, tmp_path / "out")
     assert sentence.startswith(f"checkpoint {path} was trained for {learnt}, but the site's task is {has}; use ")
     assert not (tmp_path / "out").exists()
 
 
-def test_other_names_of_classes_and_an_unknown_task_are_refused(run, refusal, sites, site_config, model, tmp_path):
+def test_other_classes_and_tasks_are_refused(run, evaluated, refusal, sites, site_config, model, tmp_path):
     path, *_ = model("segmentation")
     notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
     save_weights(path, load_weights(path), notes)
-    sentence = refusal(evaluated, run, site_config, path, tmp_path / "out")
+    sentence = refusal(evaluated, "pvt_fpn", site_config, path, tmp_path / "out")
     assert "was trained for segmentation of background, liver, gallbladder, bile duct, but the site's" in sentence
     sentence = refusal(run, "pfedsis", "train", site_config=str(sites["depth"]), output_dir=str(tmp_path / "out"))
     assert "the task is 'depth', but this bundle learns segmentation; correct 'task' in site.yaml" in sentence
 
 
-def test_a_model_is_used_with_the_numbers_that_it_has_learnt_with(run, sites, model, tmp_path):
+def test_a_model_is_used_with_the_numbers_that_it_has_learnt_with(run, evaluated, sites, model, tmp_path):
     """A network whose output has another unit than the bundle's 100 mm."""
     result = {}
     for scale in (100.0, 50.0):
         path, *_ = model("depth", scale=scale)
-        result[scale] = evaluated(run, sites["depth"], path, tmp_path / str(scale))["mae"]["mean"]
+        result[scale] = evaluated("pvt_fpn", sites["depth"], path, tmp_path / str(scale))["mae"]["mean"]
         predicted(run, load_site(sites["depth"]).root / "dataset_1/keyframe_3/data/left_undistorted", path,
                   tmp_path / str(scale))  # fmt: skip
-    first, second = (
-        cv2.imread(str(next((tmp_path / name / "depth").iterdir())), cv2.IMREAD_UNCHANGED).astype(int)
-        for name in ("100.0", "50.0")
-    )
+    depths = [next((tmp_path / name / "depth").iterdir()) for name in ("100.0", "50.0")]
+    first, second = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED).astype(int) for path in depths)
     assert np.abs(first - 2 * second).max() <= 2 and result[100.0] != result[50.0]
 
 
@@ -193,49 +181,21 @@ def test_a_wrong_number_is_refused_in_one_sentence(run, refusal, sites, small, t
     assert not (tmp_path / "out").exists()
 
 
-# ---- clips, with a bundle of the tiny network
-
-TOY = """\
-title: A toy
-network_def: |
-  _target_: shared_components.networks.tiny.Tiny
-  out_channels: 4
-tasks: |
-  segmentation: {frames: 4, interval: 0.2}
-training: {height: 64, width: 96, batch_size: 2, iterations: 2, rounds: 2}
-metadata: {name: Toy, task: to be small, description: A network for tests., references: []}
-"""
-
-
-@pytest.fixture
-def toy(run, bundles, tmp_path, monkeypatch):
-    """Return a function that runs configs of a bundle on clips."""
-    folder = tmp_path / "bundles"
-    folder.mkdir()
-    shutil.copy(bundles.parent / "LICENSE", tmp_path)
-    (folder / "toy.yaml").write_text(TOY)
-    write_bundle("toy", folder)
-    monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder)
-    return partial(run, "toy")
-
-
-def test_a_bundle_trains_and_evaluates_on_clips_and_not_on_streams(toy, refusal, sites, video, tmp_path):
-    site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
-    toy("train", **site)
+@pytest.mark.usefixtures("toy_bundle")
+def test_a_bundle_trains_and_evaluates_on_clips(run, evaluated, refusal, sites, small, video, tmp_path):
+    clips = {"tasks#segmentation#frames": 4, "tasks#segmentation#interval": 0.2}
+    run("toy", "train", site_config=str(sites["clips"]), output_dir=str(tmp_path), **clips, **small)
     path = tmp_path / "best.safetensors"
     assert load_metadata(path)["frames"] == "4"
-    toy("train", "evaluate", checkpoint=str(path), **site)
-    result = json.loads((tmp_path / "metrics.json").read_text())
+    result = evaluated("toy", sites["clips"], path, tmp_path, **clips)
     assert result["task"]["frames"] == 4 and result["frames"] == 3
-    toy("train", "evaluate", checkpoint=str(path), **site, **{"tasks#segmentation#frames": 1})
-    assert json.loads((tmp_path / "metrics.json").read_text()) == result  # the model knows its clips
-    sentence = refusal(toy, "inference", input=str(video), checkpoint=str(path), output_dir=str(tmp_path / "out"))
+    assert evaluated("toy", sites["clips"], path, tmp_path) == result  # the model knows its clips
+    sentence = refusal(predicted, run, video, path, tmp_path / "out", bundle="toy", **clips)
     assert sentence.startswith("Tiny takes clips but has no memory for streams")
 
 
-def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, video, tmp_path):
+@pytest.mark.usefixtures("toy_bundle")
+def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(run, video, tmp_path):
     torch.save(Tiny(out_channels=7).state_dict(), tmp_path / "model.pt")
-    single = {"tasks#segmentation#frames": 1, "tasks#segmentation#interval": 0.0}
-    options = {"input": str(video), "checkpoint": str(tmp_path / "model.pt"), "output_dir": str(tmp_path / "out")}
-    toy("inference", **options, **single)
+    predicted(run, video, tmp_path / "model.pt", tmp_path / "out", bundle="toy")
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5

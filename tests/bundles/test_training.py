@@ -8,7 +8,6 @@ import monai.bundle
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from shared_components import bundle_engines as engines
 from shared_components.cli import main
@@ -26,10 +25,9 @@ from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_pt
 from shared_components.networks.network_class import VARIABLE
-from shared_components.networks.pvt_v2 import PvtV2B0
 from shared_components.networks.sam2_architectures import ARCHITECTURES
 from shared_components.scenes.site import write_site
-from tests.bundles.conftest import SIZES
+from tests.bundles.conftest import SIZES, masks
 from tests.changed_method import changed
 from tests.federation.conftest import same
 from tests.networks import own
@@ -59,14 +57,6 @@ def test_training_leaves_the_last_and_the_best_weights(run, bundle, method, site
     assert notes["classes"] == "background,shaft,wrist,clasper"
     state = workflow.parser.get_parsed_content("validate#evaluator").state
     assert notes["validation_dice"] == str(state.best_metric) and notes["round"] == str(state.best_metric_epoch)
-
-
-@pytest.mark.parametrize("arguments", [{"mode": "as_released"}, {"sge": False}, {"personal": ["decoder"]}])
-def test_a_variant_of_the_method_is_trained_from_the_command_line(run, site_config, small, tmp_path, arguments):
-    variant = {f"method#{name}": value for name, value in arguments.items()}
-    variant |= {"training#rounds": 1, "training#iterations": 1}
-    run("pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small | variant)
-    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 def test_the_number_of_classes_follows_the_site(run, three_class_site, small, tmp_path):
@@ -104,15 +94,6 @@ def test_paper_yaml_of_surgfed_trains_sam2_small_from_weights_that_are_named(bun
     assert torch.equal(state["vision_encoder.backbone.patch_embed.projection.weight"], meta[fixed])
     assert not torch.equal(state["mask_decoder.conv_s0.weight"], meta["sam_mask_decoder.conv_s0.weight"])
     assert load_bundle("surgfed").network["architecture"] == "cpu"  # a job names its own network
-
-
-def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_path):
-    encoder = {name: torch.randn_like(value) for name, value in PvtV2B0().state_dict().items()}
-    torch.save({**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth")
-    workflow = prepare("pvt_fpn", "train", site_config=str(site_config), start=str(tmp_path / "b0.pth"), **small)
-    workflow.initialize()
-    network = workflow.parser.get_parsed_content("network")
-    assert torch.equal(network.encoder.norm4.weight, encoder["norm4.weight"])
 
 
 def test_validation_scores_as_in_a_federation_and_rounds_differ_between_processes(site_config, small):
@@ -160,17 +141,6 @@ def test_a_mask_with_an_unknown_id_is_named_before_training(run, refusal, site_c
     sentence = refusal(run, "pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
     assert "hospital-a" in sentence and str(path) in sentence and "9" in sentence
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-@BOTH
-def test_the_three_sections_that_a_federation_reads_are_plain(bundles, bundle, method):
-    document = yaml.safe_load((bundles / bundle / "configs" / "train.yaml").read_text())
-    loaded = load_bundle(bundle)
-    assert dict(loaded.network) == document["network_def"]
-    assert loaded.tasks == document["tasks"]
-    paper = yaml.safe_load((bundles / bundle / "configs" / "paper.yaml").read_text())
-    training = document["training"] | paper["+training"]
-    assert loaded.training == Training(**training | {"betas": tuple(training["betas"])})
 
 
 def test_a_method_conditions_the_network_on_the_only_site_before_it_trains(site_config):
@@ -266,27 +236,22 @@ def test_a_network_without_use_is_refused_at_the_start(train, refusal, definitio
 
 
 @pytest.mark.slow
-def test_a_monai_network_is_trained_scored_and_shown(train, run, site_config, video, tmp_path, monkeypatch):
+def test_a_monai_network_is_trained_scored_and_shown(train, run, evaluated, site_config, video, tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     path = train(UNET)
     notes = load_metadata(path)
     assert json.loads(notes["network"]) == {"class": "monai.networks.nets.BasicUNet", **dict(list(UNET.items())[1:])}
     assert load_trained(path, bundle="pvt_fpn").size == (64, 96)
-    scored = {"site_config": str(site_config), "checkpoint": str(path)}
-    run("pvt_fpn", "train", "evaluate", output_dir=str(tmp_path / "scores"), **scored)
+    scores = evaluated("pvt_fpn", site_config, path, tmp_path / "scores")
     run("pvt_fpn", "inference", input=str(video), checkpoint=str(path), output_dir=str(tmp_path / "seen"))
     assert main(["segment", str(video), "--model", str(path), "--out", "ours", "--threads", "1"]) == 0
-    masks = [sorted((tmp_path / name / "masks").glob("*.png")) for name in ("seen", "ours")]
-    assert len(masks[0]) == len(masks[1]) == 5
-    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(*masks, strict=True))
+    assert masks(tmp_path / "seen") == masks(tmp_path / "ours") and len(masks(tmp_path / "ours")) == 5
 
     plain = tmp_path / "plain.pt"  # of another program: the same network_def says what it is of
     save_pt(plain, load_weights(path))
-    sizes = {"training#height": 64, "training#width": 96, "network_def": UNET, "checkpoint": str(plain)}
-    run("pvt_fpn", "train", "evaluate", output_dir=str(tmp_path / "again"), **scored | sizes)
-    results = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("scores", "again")]
-    assert results[0]["dice"] == results[1]["dice"]
+    sizes = {"training#height": 64, "training#width": 96, "network_def": UNET}
+    assert evaluated("pvt_fpn", site_config, plain, tmp_path / "again", **sizes)["dice"] == scores["dice"]
 
 
 @pytest.mark.slow

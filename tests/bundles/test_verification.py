@@ -42,7 +42,6 @@ EXPORTED_TO_TORCHSCRIPT = pytest.mark.parametrize("bundle", [name for name in SH
 
 @pytest.fixture
 def bundles(zoo: Path) -> Path:
-    """Copies for the model zoo."""
     return zoo
 
 
@@ -165,7 +164,6 @@ def test_metadata_follow_the_schema_and_the_network_takes_their_size(bundles, bu
 
 
 def together(bundles: Path, bundle: str, *configs: str) -> dict:
-    """Return configs as MONAI merges them."""
     return ConfigParser.load_config_files([str(bundles / bundle / "configs" / f"{name}.yaml") for name in configs])
 
 

@@ -35,12 +35,6 @@ def nearest(first: np.ndarray, second: np.ndarray) -> float:
     return float(away[away > 0].min())
 
 
-def test_the_conversion_is_that_of_cielab() -> None:
-    white, red = seen(np.array([[255, 255, 255], [255, 0, 0]]), "usual")
-    np.testing.assert_allclose(white, (100, 0, 0), atol=0.1)
-    np.testing.assert_allclose(red, (53.24, 80.09, 67.20), atol=0.2)  # Lindbloom's tables, D65
-
-
 @pytest.mark.parametrize("vision", SEEN)
 @pytest.mark.parametrize(("count", "apart"), [(3, 45), (6, 24), (12, 11)])
 def test_classes_are_told_apart_with_any_colour_vision(vision: str, count: int, apart: float) -> None:

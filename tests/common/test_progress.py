@@ -86,7 +86,6 @@ def terminal(monkeypatch):
 
 
 def seen(terminal):
-    """Return what was written without the codes that move and colour."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
 
 

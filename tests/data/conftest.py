@@ -88,7 +88,6 @@ def encode(path: Path, images: list[np.ndarray], codec: str = "mpeg4", *, rate: 
 
 
 def run_command(command: ModuleType, *words: object) -> int:
-    """Run a command of `surgfl` with these words."""
     parser = ArgumentParser()
     command.configure(parser)
     return command.run(parser.parse_args([str(word) for word in words]))

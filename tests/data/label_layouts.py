@@ -16,13 +16,11 @@ PHASES = ("Preparation", "CalotTriangleDissection", "ClippingCutting", "Gallblad
 
 
 def lines(path: Path, rows: Sequence[Sequence[object]], separator: str = ",") -> None:
-    """Write a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(separator.join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
 
 
 def one_hot(place: int, count: int) -> list[int]:
-    """Return a row with a 1 at a place."""
     return [int(p == place) for p in range(count)]
 
 
@@ -92,10 +90,8 @@ def write_gynsurg(root: Path, videos: int, frames: int) -> list[str]:
     head = ("split", "set_type", "case_id", "vids", "labels")
     for fold in (1, 2):
         sets = ["test" if (place + fold) % 2 else "train" for place in range(videos)]
-        rows = [
-            (fold, of, f"case{n}", f"clips/{name}.mp4", n % 5)
-            for n, (of, name) in enumerate(zip(sets, names, strict=True))
-        ]
+        numbered = enumerate(zip(sets, names, strict=True))
+        rows = [(fold, of, f"case{n}", f"clips/{name}.mp4", n % 5) for n, (of, name) in numbered]
         lines(folder / f"fold_{fold}.csv", [head, *rows])
     return [f"action/{name}" for name in names]
 

@@ -10,7 +10,7 @@ from shared_components.data.samples import Sample, SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.scenes.site import write_site
-from tests.data.conftest import H, W, own_spec, run_command, write
+from tests.data.conftest import H, W, run_command, write
 
 
 @pytest.fixture
@@ -20,16 +20,6 @@ def one_in_ten(make_site) -> tuple[Site, Sample]:
     bad = samples(site, "train")[1]
     bad.images[-1].unlink()
     return site, bad
-
-
-@pytest.mark.parametrize("dataset", ["endovis2017", "scared"])
-def test_good_data_have_no_problem(dataset, make_site, capsys):
-    path = make_site(dataset)
-    site, spec = load_site(path), own_spec(dataset)
-    assert check_site(site, spec) == []
-    assert readable_samples(site, "train", spec) == (samples(site, "train", spec), [])
-    assert run_command(check_data, path) == 0
-    assert "1 of 1 site ready" in capsys.readouterr().out
 
 
 def test_all_bad_files_of_a_frame_are_listed_and_a_quick_check_only_finds_missing_files(make_site):
@@ -94,19 +84,7 @@ def test_bad_frames_within_the_quarantine_are_set_aside_and_more_are_refused(one
         readable_samples(site, "train")
 
 
-def test_real_endovis2015_surgery_has_no_problem(real_data, tmp_path):
-    path = tmp_path / "site.yaml"
-    split = "{train: [{OP1: [0, 30]}], test: [{OP1: [30, 40]}]}"
-    root = real_data / "endovis2015_rigid"
-    path.write_text(f"dataset: endovis2015_rigid\nroot: {root}\nsplit: {split}\n")
-    site = load_site(path)
-    assert check_site(site) == []
-    assert (len(samples(site, "train")), len(samples(site, "test"))) == (30, 10)
-
-
 DEPTH = SampleSpec(targets=("depth",))
-
-
 CHANGES = {
     "in metres": lambda number, values: values / 1000,
     "saturated": lambda number, values: np.full_like(values, 65535),

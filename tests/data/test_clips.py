@@ -82,23 +82,6 @@ def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site, padd
     assert not shown["train"] & shown["test"]
 
 
-@pytest.mark.parametrize(("dataset", "changes", "rate", "interval"), [
-    ("endovis2017", {}, 2.0, 1.0), ("endovis2018", {}, 2.0, 1.0), ("pfedsis_npy", {"rate": 4}, 4.0, 0.5),
-])  # fmt: skip
-def test_an_interval_is_counted_by_the_rate_of_the_dataset_or_site(dataset, changes, rate, interval, make_site):
-    site = load_site(make_site(dataset, **changes))
-    assert site.rate == rate
-    assert numbers(samples(site, "train", SampleSpec(frames=2, interval=interval))[3]) == [1, 3]
-
-
-def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path):
-    path = make_site("scared", frames=9)
-    for number in set(range(9)) - {0, 4, 8}:
-        (tmp_path / f"data/dataset_1/keyframe_1/data/depthmap_undistorted/{number:06d}.png").unlink()
-    listed = samples(load_site(path), "train", SampleSpec(("depth",), frames=3, interval=0.04))
-    assert [numbers(sample) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
-
-
 def test_an_interval_that_numbers_or_images_cannot_give_is_refused_with_a_remedy(make_site, tmp_path):
     path = make_site()
     with pytest.raises(SiteError) as error:
@@ -202,24 +185,11 @@ def test_a_label_that_an_earlier_frame_of_a_clip_lacks_is_named(make_site, liste
         read_sample(samples(site, "train", spec)[-2])
 
 
-def test_all_targets_of_a_clip_move_with_their_images(make_site):
-    """The red channel of a drawn frame is 60 times its label, so that both must still agree."""
-    site = load_site(make_site())
-    data = dataset_of(site, SampleSpec(frames=3, interval=0.5, targets_of="all"))
-    draws = {"augment": True, "rotation": 30.0, "generator": torch.Generator().manual_seed(3)}
-    (batch,) = batches(data, batch_size=8, iterations=1, **draws)
-    label, red = batch["label"], batch["image"][:, :, 0] * 255 / 60
-    assert label.shape == (8, 3, H, W) and not torch.equal(label[:, 0], label[:, 2])
-    wrong = (red - label).abs() > 0.5
-    assert wrong.float().mean() < 0.05  # the edges, where images are blended and labels are not
-
-
 def dataset_of(site: Site, spec: SampleSpec, **options: int) -> SampleDataset:
     return SampleDataset(samples(site, "train", spec), height=64, width=80, site=site, **options)
 
 
 def drawn(dataset: SampleDataset, *, batch_size: int, seed: int) -> dict[str, torch.Tensor]:
-    """Draw one augmented batch."""
     generator = torch.Generator().manual_seed(seed)
     return next(batches(dataset, batch_size=batch_size, iterations=1, generator=generator, augment=True))
 

@@ -146,22 +146,6 @@ def test_esad_gives_frames_from_the_first_box_of_a_set_to_its_last_and_needs_ann
     assert [path.stem for path in reader.images(tmp_path, "RARP2").values()][::5] == ["RARP2_frame_5", "RARP2_frame_10"]
 
 
-@pytest.mark.parametrize(("name", "leaking", "used"), [
-    ("lapgyn4", ["Instrument_Count/0/12.jpg", "Instrument_Count/3/c_1_v_2_f_3.jpg"],
-     "Surgical_Actions/A/c_1_v_2_f_3.jpg"),
-    ("hsdb_instrument", ["cholec_real_train/12.jpg", "cholec_real_val/1.jpg"], "gastric_real_val/2.jpg"),
-    ("dsad", ["multilabel/01/image01.png"], "stomach/01/image01.png"),
-])  # fmt: skip
-def test_folders_with_images_of_another_data_set_or_twice_are_not_read(name, leaking, used, tmp_path):
-    for file in leaking:
-        write(tmp_path / file, frame_image(0))
-    reader = find_reader(name)
-    assert reader.videos(tmp_path) == []
-    write(tmp_path / used, frame_image(1))
-    images = [path for video in reader.videos(tmp_path) for path in reader.images(tmp_path, video).values()]
-    assert images == [tmp_path / used]
-
-
 def test_a_video_that_ends_early_is_found_frame_by_frame_before_training(tmp_path):
     path = encode_numbers(tmp_path / VIDEOS["heico"][0], 80)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -203,16 +187,6 @@ def test_nine_sites_are_written_that_can_be_read_and_keep_their_names(folder, tm
     assert "video12, video17, video27, video52" in capsys.readouterr().out
     with pytest.raises(SiteError, match="is there already; give --out another folder"):
         written(folder, tmp_path / "sites", "--before", "all")
-
-
-@pytest.mark.parametrize(("before", "kept"), [
-    ("segmentation", [1, 2, 10, 13, 40, 41, 80]), ("triplets", [2, 10, 12, 40, 41, 80]),
-    ("phases", [1, 2, 10, 12, 13, 40]), ("all", [2, 10, 40]),
-])  # fmt: skip
-def test_a_variant_leaves_out_the_test_videos_of_its_task(folder, before, kept):
-    split = site_config("cholec80", folder / "cholec80", before=before, validation=1)["split"]
-    assert split["train"] + split["validation"] == [f"video{number:02d}" for number in kept]
-    assert len(split["validation"]) == 1
 
 
 def test_videos_of_both_folders_and_of_every_task_are_left_out(tmp_path):

@@ -237,9 +237,7 @@ def test_a_mask_lies_on_a_turned_frame_however_it_was_stored(turn, stored, site_
     assert np.abs(item.images[0].astype(int) - turned(RGB, turn)).max() <= 3
 
 
-@pytest.mark.parametrize(
-    ("frame", "turn"), [(RGB, 2), (RGB, 3), (RGB, 4), (np.ascontiguousarray(RGB[:, :16]), 6)], ids=str
-)
+@pytest.mark.parametrize(("frame", "turn"), [(RGB, 2), (RGB, 3), (RGB, 4), (np.ascontiguousarray(RGB[:, :16]), 6)])
 def test_a_mask_that_fits_a_turned_frame_in_two_ways_is_refused(frame, turn, site_of):
     mask = np.ascontiguousarray(IDS[:, : frame.shape[1]])
     site = site_of(oriented(frame, turn), saved(Image.fromarray(mask), "PNG"))

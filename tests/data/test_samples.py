@@ -12,7 +12,7 @@ from shared_components.data.profile_items import style_statistics
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from tests.data.conftest import H, canonical_mask, own_spec, write, write_sisvse, write_yaml
+from tests.data.conftest import canonical_mask, write_sisvse, write_yaml
 
 
 def test_frames_are_in_time_order_in_a_range_and_thinned_by_the_interval(make_site):
@@ -26,39 +26,6 @@ def test_frames_are_in_time_order_in_a_range_and_thinned_by_the_interval(make_si
     site = load_site(make_site("endovis2015_rigid", split={"train": [{"OP1": [0, 9]}]}))
     with pytest.raises(SiteError, match="split 'train' asks for frames 0 to 9 of OP1, which has 8; correct"):
         samples(site, "train")
-
-
-@pytest.mark.parametrize(("classes", "names", "ids"), [
-    ("shaft_manipulator", ("background", "shaft", "manipulator"), [0, 1, 2, 2]),
-    ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
-])  # fmt: skip
-def test_parts_are_merged_for_a_site_with_fewer_classes(classes, names, ids, make_site):
-    site = load_site(make_site(classes=classes))
-    assert site.classes == names
-    mask = read_sample(samples(site, "train")[0]).targets["label"]
-    np.testing.assert_array_equal(mask, np.array(ids)[canonical_mask(0)])
-
-
-@pytest.mark.parametrize(("dataset", "noun"), [("sar_rarp50", "mask"), ("scared", "depth")])
-def test_a_target_of_another_size_is_refused_by_both_files(dataset, noun, make_site):
-    frame = samples(load_site(make_site(dataset)), "train", own_spec(dataset))[2]
-    ((file,),) = frame.targets.values()
-    write(file, np.zeros((H, 2), dtype=np.uint16 if noun == "depth" else np.uint8))
-    with pytest.raises(SiteError) as error:
-        read_sample(frame)
-    assert str(error.value) == (
-        f"site hospital-a: {file}: {noun} is 2x64 but its image {frame.images[0]} is 80x64; "
-        f"export the {noun} at the size of its image"
-    )
-
-
-def test_only_the_test_folder_of_pfedsis_may_have_masks_of_another_size(make_site):
-    site = load_site(make_site("pfedsis_npy"))
-    item, frame = read_sample(samples(site, "test")[0]), samples(site, "train")[0]
-    assert (item.images.shape, item.targets["label"].shape) == ((1, 64, 80, 3), (128, 160))
-    write(frame.targets["label"][0], item.targets["label"])
-    with pytest.raises(SiteError, match="mask is 160x128"):
-        read_sample(frame)
 
 
 @pytest.mark.parametrize(("target", "others"), [("weather", "none"), ("depth", "scared, stereomis")])

@@ -47,13 +47,6 @@ def test_a_video_is_cut_by_time_in_either_notation(make_site):
     assert first["test"] == (VideoRange("OP1", 3, 4), VideoRange("OP2"))
 
 
-@pytest.mark.parametrize(("line", "key"), [("root: elsewhere", "root"), ("  train: []", "train")])
-def test_a_key_given_twice_is_refused(line, key, make_site):
-    path = make_site()
-    path.write_text(f"{path.read_text()}{line}\n")
-    assert refusal(path).startswith(f"key '{key}' is given twice (again in line ")
-
-
 @pytest.mark.parametrize("key", ["dataset", "root", "split"])
 def test_a_required_key_is_asked_for(key, make_site):
     path = make_site()

@@ -23,7 +23,6 @@ TRANSLATION = np.array([[-4.2], [0.05], [0.1]])
 
 
 def calibration(folder: Path, translation: np.ndarray = TRANSLATION, rotation: np.ndarray = ROTATION) -> Path:
-    """Write a calibration in StereoMIS's form."""
     eye = {"fc_x": FOCAL, "fc_y": FOCAL, "cc_x": MATRIX[0, 2], "cc_y": MATRIX[1, 2], "res_x": WIDTH, "res_y": HEIGHT}
     eye |= {f"kc_{place}": 0.0 for place in range(8)}
     pose = {f"R_{place}": value for place, value in enumerate(rotation.ravel())}

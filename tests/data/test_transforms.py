@@ -17,7 +17,6 @@ UNMOVED = transforms.Augmentation(flip_horizontal=False, flip_vertical=False, wi
 
 
 def moved(image: np.ndarray, mask: np.ndarray, augmentation: transforms.Augmentation) -> tuple[np.ndarray, np.ndarray]:
-    """Augment one frame and its mask."""
     images, targets = transforms.augment(image[None], {"label": mask}, augmentation)
     return images[0], targets["label"]
 
@@ -275,9 +274,7 @@ def test_no_saturation_is_the_luma_and_a_turn_of_hues_changes_no_grey():
 
 def test_noise_blur_and_compression_go_by_what_is_drawn():
     level = np.full((1, 96, 128, 3), 128, np.uint8)
-    first, other = (
-        transforms.change_colours(level, transforms.Colours(noise=9.0, grain=g)).astype(float) for g in (0, 500_000)
-    )
+    first, other = (transforms.change_colours(level, transforms.Colours(noise=9.0, grain=g)) for g in (0, 500_000))
     assert first.std() == pytest.approx(9.0, rel=0.05) and first.mean() == pytest.approx(128, abs=0.3)
     assert not np.array_equal(first, other)
     large = np.full((1, 800, 1000, 3), 128, np.uint8)  # 2.4 million numbers, more than the bank

@@ -19,7 +19,6 @@ KEEP_TIMES = {"use_editlist": "1", "avoid_negative_ts": "disabled"}
 
 
 def write_numbers(path: Path, codec: str = "libx264", **options: object) -> Path:
-    """Write `COUNT` frames whose brightness is their number."""
     return encode(path, [np.full((64, 96, 3), STEP * number, np.uint8) for number in range(COUNT)], codec, **options)
 
 

@@ -39,10 +39,8 @@ def test_training_draws_new_frames_each_time_and_reading_does_not(tmp_path):
     site = site_of(tmp_path, "appendix300", 9, 4)
     spec = SampleSpec(("grade",), frames=3, targets_of="video", random_frames=True)
     dataset = SampleDataset(samples(site, "train", spec), height=16, width=20, site=site)
-    first, again = (
-        list(batches(dataset, batch_size=2, iterations=4, generator=torch.Generator().manual_seed(3), augment=False))
-        for _ in range(2)
-    )
+    options = {"batch_size": 2, "iterations": 4, "augment": False}
+    first, again = (list(batches(dataset, generator=torch.Generator().manual_seed(3), **options)) for _ in range(2))
     assert all(torch.equal(a["image"], b["image"]) for a, b in zip(first, again, strict=True))
     assert first[0]["image"].shape == (2, 3, 3, 16, 20) and sorted(first[0]["grade"].tolist()) == [0, 1]
     assert len({batch["image"].sum().item() for batch in first}) > 1

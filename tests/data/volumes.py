@@ -16,7 +16,6 @@ def read_labels(path: Path, **options: Any) -> np.ndarray:
 
 
 def write_labels(path: Path, masks: Iterable[np.ndarray]) -> None:
-    """Write the masks of a video, (H, W) each, as one volume."""
     with LabelWriter(path) as writer:
         for mask in masks:
             writer.add(mask)

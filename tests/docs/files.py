@@ -54,8 +54,7 @@ def write_model_and_video(folder: Path) -> None:
     """Write model.safetensors, surgfed.safetensors, which follows boxes, and surgery.mp4."""
     notes = {"height": str(HEIGHT), "width": str(WIDTH), "bundle": "pvt_fpn"}
     torch.manual_seed(SEED)
-    network = build_network(load_bundle("pvt_fpn").network)
-    save_weights(folder / "model.safetensors", network.state_dict(), notes)
+    save_weights(folder / "model.safetensors", build_network(load_bundle("pvt_fpn").network).state_dict(), notes)
     numbers = {"frames": 2, "interval": 0.2, "targets_of": "all", "prompts": "first"}
     task = make_task("segmentation", numbers, classes=("background", "shaft", "wrist", "clasper"))
     follows = build_network(load_bundle("surgfed").network)

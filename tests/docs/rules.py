@@ -1,7 +1,6 @@
 """How a block of each language is found in a document, made smaller, and executed in a copy of the repository."""
 
 import argparse
-import functools
 import json
 import os
 import re
@@ -35,7 +34,6 @@ from shared_components.reporting.tensorboard import progress_line
 from shared_components.weights.shipping.recipe import read_real
 
 FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<language>\S*)\s*(?P<note>.*)$")
-INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,7 @@ class Block:
 
 def blocks_of(path: Path, name: str) -> list[Block]:
     """Return a document's blocks in order; ``name`` is what the document is called in errors."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [Block(name, start + 1, *rest) for start, *rest in _found(lines)]
+    return [Block(name, start + 1, *rest) for start, *rest in _found(path.read_text(encoding="utf-8").splitlines())]
 
 
 def prose_of(path: Path) -> str:
@@ -63,11 +60,6 @@ def prose_of(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
     inside = {n for start, _, _, text in _found(lines) for n in range(start, start + text.count("\n") + 2)}
     return "\n".join(line for number, line in enumerate(lines) if number not in inside)
-
-
-def commands_in(prose: str) -> list[str]:
-    """Return the code spans that are commands of ours: `surgfl ...`."""
-    return [span for span in INLINE.findall(prose) if span.startswith("surgfl ")]
 
 
 def _found(lines: list[str]) -> Iterator[tuple[int, str, str, str]]:
@@ -78,15 +70,11 @@ def _found(lines: list[str]) -> Iterator[tuple[int, str, str, str]]:
             end = next(n for n in range(number + 1, len(lines)) if lines[n].strip() == fence["marks"])
             yield number, fence["language"], fence["note"].strip(), _joined(lines[number + 1 : end])
             number = end
-        elif _is_indented(lines, number):
+        elif lines[number].startswith("    ") and (number == 0 or not lines[number - 1].strip()):
             end = next((n for n in range(number, len(lines)) if not lines[n].startswith("    ")), len(lines))
             yield number, "", "", _joined(lines[number:end])
             number = end
         number += 1
-
-
-def _is_indented(lines: list[str], number: int) -> bool:
-    return lines[number].startswith("    ") and (number == 0 or not lines[number - 1].strip())
 
 
 def _joined(lines: list[str]) -> str:
@@ -171,12 +159,9 @@ def shrink_jobs(folder: Path) -> None:
         row |= {"arguments": own | {key: value for key, value in JOBS["arguments"].items() if key in own}}
         row |= {"synthetic": row.get("synthetic", {}) | JOBS["synthetic"]}
         if sizes := row.get("training"):
-            square = (
-                {"width": JOBS["training"]["height"]}
-                if needs_square_frames(row.get("bundle", common["bundle"]))
-                else {}
-            )
-            row |= {"training": sizes | JOBS["training"] | square}
+            square = needs_square_frames(row.get("bundle", common["bundle"]))
+            sides = {"width": JOBS["training"]["height"]} if square else {}
+            row |= {"training": sizes | JOBS["training"] | sides}
     path.write_text(yaml.safe_dump(described, sort_keys=False))
     write_jobs(folder)
 
@@ -192,7 +177,6 @@ class Sandbox:
         """Follow in ``root``; of ``programs`` are the commands that it has, all others of the environment."""
         self.root, self.data = root, data
         self.sites: list[Site] = []
-        self.executed: list[tuple[Block, str]] = []  # with what was run
         self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py"}
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
@@ -218,7 +202,6 @@ class Sandbox:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LONGEST, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{block}: exit status {done.returncode} of\n{commands}\n{done.stdout[-4000:]}"
-        self.executed.append((block, done.stdout))
 
     def python(self, block: Block) -> None:
         """Write a block that is a file, execute any other: all of a document's in one namespace, in order."""
@@ -236,7 +219,6 @@ class Sandbox:
         answer = self._worker.stdout.readline()
         assert answer, f"{block}: the process that executes the document's Python is gone"
         assert not (error := json.loads(answer)), f"{block}:\n{error}"
-        self.executed.append((block, ""))
 
     def load(self, block: Block) -> None:
         """Load every document of a block of YAML as a site.yaml to be checked later, or one file by its name."""
@@ -244,51 +226,43 @@ class Sandbox:
             path = Path(smaller(block.note, **self._places))
             path.write_text(block.text, encoding="utf-8")
             limits.read_limits(path)
-            self.executed.append((block, ""))
             return
         if block.note == "real.yaml":
             self._write(block)
             assert read_real(self.root / block.note).choose
             return
-        text = smaller(block.text, **self._places)
-        for number, part in enumerate(text.split("---\n")):
+        for number, part in enumerate(smaller(block.text, **self._places).split("---\n")):
             path = self.data / f"line-{block.line}-{number}" / "site.yaml"
             if block.note:
                 path = Path(smaller(block.note, **self._places))
             path.parent.mkdir(exist_ok=True)
             path.write_text(part)
             self.sites.append(load_site(path))
-        self.executed.append((block, ""))
 
     def build(self, block: Block) -> None:
         """Build the job that a block of JSON describes, with its bundle, tasks and method."""
         job = Job.from_json(json.loads(block.text))
         check_tasks(job.open_bundle().tasks)
         load_method(job.method, **job.arguments)
-        self.executed.append((block, ""))
 
     def look(self, block: Block) -> None:
         """Find every path of a tree of files, or compare a line with what a run or a prediction prints.
 
         A layout of a data set is generated from its reader: tests/docs/test_site.py compares it.
         """
-        if block.note == "layout":
-            pass
-        elif block.note == "tree":
+        if block.note == "tree":
             missing = [path for path in paths_in(block.text) if not list(self.root.glob(path))]
             assert not missing, f"{block}: not there: {missing}"
-        else:
+        elif block.note != "layout":
             pattern = ".+?".join(map(re.escape, block.text.strip().split("...")))
             printed = [a_line_of_a_run(), Likeness(1.6, 1.1, frames=4).warning, an_inventory(), a_doubtful_stretch()]
             assert any(re.fullmatch(pattern, line) for line in printed), f"{block}: none of {printed}"
-        self.executed.append((block, ""))
 
     def find_program(self, block: Block) -> None:
         """Find what a unit of systemd starts, with the kits of the document in /srv."""
         unit = ConfigParser()
         unit.read_string(block.text)
         assert (self.root / unit["Service"]["ExecStart"].removeprefix("/srv/")).is_file(), block
-        self.executed.append((block, ""))
 
     def check_sites(self) -> None:
         """Read all data of the sites that were loaded, as an enrolment would."""
@@ -301,7 +275,6 @@ class Sandbox:
         path = self.root / block.note
         assert path.parent.is_dir() and not path.exists(), f"{block}: cannot be written there"
         path.write_text(block.text)
-        self.executed.append((block, ""))
 
 
 RULES: dict[str, Callable[[Sandbox, Block], None]] = {
@@ -335,9 +308,8 @@ def a_line_of_a_run() -> str:
 
 def a_doubtful_stretch() -> str:
     """Return the line for two doubtful frames in a row, of which one in 25 is looked at, 25 frames a second."""
-    first, last = "frame_018875", "frame_018925"
-    begin, end = Fraction(18875, 25), Fraction(18950, 25)
-    (line,) = warnings([Stretch("doubtful masks", first, last, begin, end, 3, 9.0, 18875)])
+    times = Fraction(18875, 25), Fraction(18950, 25)
+    (line,) = warnings([Stretch("doubtful masks", "frame_018875", "frame_018925", *times, 3, 9.0, 18875)])
     return line
 
 
@@ -348,18 +320,16 @@ def an_inventory() -> str:
         LeftOut("videos", ("unlabelled/op_9",), "without masks", 1),
     )
     used = {"videos": 4, "images": 12, "masks": 12, "classes": 3, "splits": 3}
-    splits = "train 2 videos, validation 1 video, test 1 video"
-    remarks = {"classes": "shaft, wrist, clasper", "splits": splits}
+    remarks = {"classes": "shaft, wrist, clasper", "splits": "train 2 videos, validation 1 video, test 1 video"}
     return "\n".join(Inventory(used, left_out, remarks).lines()).strip()
 
 
 def refuse_command(command: str) -> str:
     """Say why a command of ours, given in running text, cannot be; nothing where it can."""
     words = command.split()[1:]
-    known = _commands()
-    if words[0] not in known:
+    if words[0] not in COMMANDS:
         return f"`{command}`: there is no such command"
-    parser = known[words[0]]
+    parser = COMMANDS[words[0]]
     if (actions := commands_of(parser)) and words[1:]:
         if words[1] not in actions:
             return f"`{command}`: {words[0]} has no action {words[1]}"
@@ -368,12 +338,10 @@ def refuse_command(command: str) -> str:
     return f"`{command}`: {strange[0]} is no option" if strange else ""
 
 
-@functools.cache
-def _commands() -> dict[str, argparse.ArgumentParser]:
-    return commands_of(build_parser())
-
-
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return a parser's sub-commands by name; empty where it has none."""
     found = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
     return dict(found[0].choices) if found else {}
+
+
+COMMANDS = commands_of(build_parser())

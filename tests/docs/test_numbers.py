@@ -214,8 +214,7 @@ def agrees(written: str, value: float) -> bool:
 
 @pytest.mark.parametrize(("fact", "document", "pattern"), [(f, *place) for f in FACTS for place in FACTS[f].places])
 def test_a_number_is_the_same_wherever_it_stands(fact, document, pattern):
-    flat = " ".join(text_of(document).split())
-    (found,) = re.findall(pattern, flat) or [()]
+    (found,) = re.findall(pattern, " ".join(text_of(document).split())) or [()]
     written, values = (found,) if isinstance(found, str) else found, FACTS[fact].source()
     assert written, f"{document} does not quote {fact} any more: {pattern}"
     assert len(written) == len(values)
@@ -268,7 +267,7 @@ def test_tables_of_a_calibration_are_the_same_in_the_results_of_its_weights(bund
 def test_the_header_of_shipped_weights_their_record_and_their_card_say_the_same(bundle):
     facts, header = record(bundle), load_metadata(shipped_weights(bundle))
     assert facts["sha256"] in text_of(f"bundles/{bundle}/docs/README.md")
-    card = card_of_weights(bundle)
+    card = text_of(f"bundles/{shipped_weights(bundle).parents[1].name}/docs/README.md")  # bundles can share weights
     assert facts["header"] == header
     if "steps" in header:
         done, planned = map(int, header["steps"].split(" of "))
@@ -291,11 +290,6 @@ def test_the_header_of_shipped_weights_their_record_and_their_card_say_the_same(
     assert ("chose the weights among the candidates" in card) == bool(chose)
 
 
-def card_of_weights(bundle: str) -> str:
-    """Return the card that lists the training and the scores of a bundle's weights; bundles can share weights."""
-    return text_of(f"bundles/{shipped_weights(bundle).parents[1].name}/docs/README.md")
-
-
 def steps_of(size: str) -> int:
     return int(size.rpartition(":")[2])
 
@@ -309,8 +303,7 @@ def test_a_document_names_the_weights_that_ship_or_says_that_they_are_older():
         flat = " ".join(text_of(document).split())
         for found in re.finditer(r"\bweights(?: of \w+| before)?,? ([0-9a-f]{8})\b", flat):
             assert found[1] in {row[0] for row in rows}, f"{document}: {found[0]}"
-            around = flat[max(0, found.start() - 60) : found.end()]
-            older = re.search(r"\b(older|before|then|earlier)\b", around)
+            older = re.search(r"\b(older|before|then|earlier)\b", flat[max(0, found.start() - 60) : found.end()])
             assert found[1] in current or older, f"{document}: say that they are older: {found[0]}"
 
 

@@ -2,9 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -23,42 +20,39 @@ ABOUT = {
     "pfedsis": ("PFedSIS", "Every site gets a model of its own.", "Xu et al., IEEE TBME 2025"),
     "fedavg": ("FedAvg", "The server averages the models.", "McMahan et al., AISTATS 2017"),
 }
+PERCENT = {"unit": "%", "factor": 100.0, "digits": 2}
+PIXELS, MM = {"unit": "px", "digits": 2}, {"unit": "mm", "digits": 2}
 METRICS = {
     "segmentation": (
-        Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2, in_delta=True),
-        Metric("iou", "IoU", True, unit="%", factor=100.0, digits=2, in_delta=True),
-        Metric("assd", "ASSD", False, unit="px", digits=2),
-        Metric("hd95", "HD95", False, unit="px", digits=2),
-        Metric("hd95_monai", "HD95 (MONAI)", False, unit="px", digits=2),
+        Metric("dice", "Dice", True, **PERCENT, in_delta=True), Metric("iou", "IoU", True, **PERCENT, in_delta=True),
+        Metric("assd", "ASSD", False, **PIXELS), Metric("hd95", "HD95", False, **PIXELS),
+        Metric("hd95_monai", "HD95 (MONAI)", False, **PIXELS),
     ),
     "depth": (
-        Metric("rmse", "RMSE", False, unit="mm", digits=2),
-        Metric("mae", "MAE", False, unit="mm", digits=2),
-        Metric("abs_rel", "absolute relative error", False),
-        Metric("delta1", "δ < 1.25", True, unit="%", factor=100.0, digits=2),
+        Metric("rmse", "RMSE", False, **MM), Metric("mae", "MAE", False, **MM),
+        Metric("abs_rel", "absolute relative error", False), Metric("delta1", "δ < 1.25", True, **PERCENT),
     ),
-}
+}  # fmt: skip
 DECODER = [f"decoder_personal.{part}.{i}" for part in ("lateral", "segmentation") for i in range(4)]
 LAYERS = (*(f"encoder.block{i}" for i in range(1, 5)), *DECODER, "head_personal", "head_appearance")
 SITES = ("site-1", "site-2", "site-3")
 
 
-def write_run(folder, *, sites=SITES, rounds=8, done=None, mixing=True, overlays=True, depth=()) -> Path:
+def write_run(folder, *, sites=SITES, rounds=8, done=None, mixing=True, overlays=True, depth=()):
     """Write a run of `rounds` rounds, `done` of them finished (all by default), and return its folder.
 
     The sites in `depth` learn depth, all others segmentation.
     """
     generator = np.random.default_rng(0)
     finished = rounds if done is None else done
-    lines: list[dict[str, Any]] = []
+    lines = []
     for r in range(finished + (done is None)):
         for i, site in enumerate(sites):
             lines.append(site_line(generator, r, i, site, last=r == rounds, mixed=mixing, depth=site in depth))
         if r < rounds:
             lines.append(aggregation_line(generator, r, sites, mixing=mixing))
     (folder / "server").mkdir(parents=True)
-    info = run_info(sites, rounds, "pfedsis" if mixing else "fedavg", depth)
-    (folder / "run.json").write_text(json.dumps(info))
+    (folder / "run.json").write_text(json.dumps(run_info(sites, rounds, "pfedsis" if mixing else "fedavg", depth)))
     (folder / "server" / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for i, site in enumerate(sites if done is None else ()):
         final = errors(rounds, i) if site in depth else scores(generator, rounds, i, distances=True)
@@ -66,7 +60,7 @@ def write_run(folder, *, sites=SITES, rounds=8, done=None, mixing=True, overlays
     return folder
 
 
-def run_info(sites: tuple[str, ...], rounds: int, method: str, depth: tuple[str, ...] = ()) -> dict[str, Any]:
+def run_info(sites, rounds, method, depth=()):
     said = dict(zip(("label", "idea", "paper"), ABOUT[method], strict=True))
     return {
         "cards": {site: (DEPTH if site in depth else SEGMENTATION).to_json() for site in sites},
@@ -78,7 +72,7 @@ def run_info(sites: tuple[str, ...], rounds: int, method: str, depth: tuple[str,
     }  # fmt: skip
 
 
-def site_line(generator, r, i, site, *, last: bool, mixed: bool, depth: bool) -> dict[str, Any]:
+def site_line(generator, r, i, site, *, last, mixed, depth):
     metrics = errors(r, i) if depth else scores(generator, r, i)
     line = {"kind": "site", "round": r, "site": site, "samples": 40 + i, "metrics": metrics}
     if last:
@@ -95,7 +89,7 @@ def site_line(generator, r, i, site, *, last: bool, mixed: bool, depth: bool) ->
     }
 
 
-def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = False) -> dict[str, Any]:
+def scores(generator, r, i, *, distances=False):
     """Give metrics that rise with the round; the third class of the third site is never seen."""
     rise, tops = 1 - math.exp(-(r + 0.4) / 2.5), [top - 0.06 * (i % 6) for top in (0.86, 0.68, 0.6)]
     noisy = [float(np.clip(top * rise + generator.normal(0, 0.015), 0, 1)) for top in tops]
@@ -113,15 +107,15 @@ def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = 
     return {**table, "empty": empty, "frames": 10, "policy": "diagonal"}
 
 
-def errors(r: int, i: int) -> dict[str, Any]:
+def errors(r, i):
     """Give depth metrics whose errors fall with the round and grow with the site's number."""
     rmse = 4.0 + i + 20 * math.exp(-r / 2)
     values = {"rmse": rmse, "mae": 0.7 * rmse, "abs_rel": rmse / 80, "delta1": math.exp(-rmse / 20)}
     return {**{name: {"mean": value} for name, value in values.items()}, "frames": 10}
 
 
-def aggregation_line(generator: np.random.Generator, r: int, sites: tuple[str, ...], *, mixing: bool) -> dict[str, Any]:
-    line: dict[str, Any] = {"kind": "aggregation", "round": r, "seconds": 0.21, "rejected": []}
+def aggregation_line(generator, r, sites, *, mixing):
+    line = {"kind": "aggregation", "round": r, "seconds": 0.21, "rejected": []}
     if not mixing:
         return line | {"entropy": {}}
     weights = {site: {layer: softmax(generator, r, i, sites) for layer in LAYERS} for i, site in enumerate(sites)}
@@ -130,13 +124,13 @@ def aggregation_line(generator: np.random.Generator, r: int, sites: tuple[str, .
     return line | {"mixing": weights, "entropy": {"hypernetwork": float(entropy), "sensitivity": 0.99997}}
 
 
-def softmax(generator: np.random.Generator, r: int, own: int, sites: tuple[str, ...]) -> dict[str, float]:
+def softmax(generator, r, own, sites):
     logits = generator.normal(0, 0.1 + 0.04 * r, len(sites))
     logits[own] += 0.25 * r
     return dict(zip(sites, (np.exp(logits) / np.exp(logits).sum()).tolist(), strict=True))
 
 
-def write_site(folder: Path, generator, final: dict[str, Any], *, overlays: bool, depth: bool) -> None:
+def write_site(folder, generator, final, *, overlays, depth):
     (folder / "overlays").mkdir(parents=True)
     (folder / "final.json").write_text(json.dumps(final))
     for number, rank in enumerate(("best", "typical", "worst") if overlays else ()):
@@ -144,7 +138,7 @@ def write_site(folder: Path, generator, final: dict[str, Any], *, overlays: bool
         if depth:
             far = np.linspace(40, 90, truth.shape[1], dtype=np.float32)[None].repeat(truth.shape[0], 0)
             sheet = depth_sheet(image, np.where(truth, 0, far), far + 3 * number)
-            marks: dict[str, Any] = {"rmse": {"mean": 3.0 * number}}
+            marks = {"rmse": {"mean": 3.0 * number}}
         else:
             sheet = segmentation_sheet(image, truth, prediction, SEGMENTATION.outputs)
             task = make_task("segmentation", classes=SEGMENTATION.outputs)
@@ -156,7 +150,7 @@ def write_site(folder: Path, generator, final: dict[str, Any], *, overlays: bool
         (folder / "overlays" / f"{name}.json").write_text(json.dumps({**about, "scores": marks, **sheet.to_json()}))
 
 
-def scene(generator: np.random.Generator, *, off: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def scene(generator, *, off):
     """Draw a tissue-coloured frame with one instrument, its mask, and a mask that is some pixels off."""
     height, width = 256, 320
     noise = cv2.resize(generator.normal(0, 22, (16, 20)).astype(np.float32), (width, height))[..., None]
@@ -172,18 +166,18 @@ def scene(generator: np.random.Generator, *, off: int) -> tuple[np.ndarray, np.n
     return image, truth, prediction
 
 
-def change_info(folder: Path, **changes: Any) -> None:
+def change_info(folder, **changes):
     """Change entries of run.json; None removes one."""
     info = json.loads((folder / "run.json").read_text()) | changes
     (folder / "run.json").write_text(json.dumps({key: value for key, value in info.items() if value is not None}))
 
 
-def add_line(folder: Path, **line: Any) -> None:
+def add_line(folder, **line):
     """Append a record to rounds.jsonl."""
     with (folder / "server" / "rounds.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., Path]:
+def make_run(tmp_path):
     return lambda name="run", **options: write_run(tmp_path / name, **options)

@@ -5,7 +5,6 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from shared_components.reporting.tensorboard import progress_line
 from tests.reporting.conftest import METRICS, SEGMENTATION, change_info, write_run
 
 
-def line(r: int, up: int, training: float, total: float) -> dict[str, Any]:
+def line(r, up, training, total):
     return {
         "round": r, "samples": 40, "loss": {"segmentation": 0.5}, "memory_mb": 100 + r,
         "bytes": {"up": {"global": up, "mixed": 1}, "down": {"global": 2 * up}},
@@ -36,7 +35,7 @@ AGGREGATIONS = {0: {"seconds": 0.5, "rejected": [{"site": "b", "reason": "late"}
 RUN = Run(Path(), {}, ("a", "b"), ROWS, AGGREGATIONS, {})
 
 
-def test_bytes_are_summed_over_sites_by_role_and_seconds_are_means_of_trained_rounds_only() -> None:
+def test_bytes_are_summed_over_sites_by_role_and_seconds_are_means_of_trained_rounds_only():
     assert costs.bytes_by_round(RUN, "up") == {0: {"global": 40, "mixed": 2}, 1: {"global": 20, "mixed": 1}}
     assert costs.bytes_by_round(RUN, "down") == {0: {"global": 80}, 1: {"global": 40}}
     assert costs.traffic_table(RUN).rows == (("global", "60", "120"), ("mixed", "3", "0"))
@@ -49,7 +48,7 @@ SLOW = {"starting": 4.0, "training": 2.0, "total": 3.0, "waiting": 5.0}  # total
 QUICK = {"training": 2.0, "total": 8.5, "waiting": 0.5}
 
 
-def waited() -> Run:
+def waited():
     """Two rounds of two sites and the last delivery, which is not trained on."""
     rows = {
         site: {r: {**line(r, 1, 0, 0), "seconds": seconds} for r in range(2)}
@@ -61,15 +60,14 @@ def waited() -> Run:
     return Run(Path(), info, ("a", "b"), rows, {r: {"seconds": 0.5} for r in range(2)}, {})
 
 
-def test_every_place_gives_the_same_seconds_of_a_round() -> None:
+def test_every_place_gives_the_same_seconds_of_a_round():
     """By hand: a works 4 + 2 s, b 8.5 s; the mean is 7.25 s, without waiting, aggregating and the last delivery."""
     run = waited()
     assert [row[5] for row in costs.cost_table(run).rows] == ["6.0", "8.5"]
     assert [sum(column.values()) for column in costs.seconds_by_round(run).values()] == [7.25, 7.25]
     assert costs.round_seconds(run) == 7.25
     assert ("s per round and site", "7.2") in tiles(run)
-    said = next(text for text in sentences(run) if text.startswith("On average"))
-    assert said.endswith("works 7.2 s per round.")
+    assert next(text for text in sentences(run) if text.startswith("On average")).endswith("works 7.2 s per round.")
     tips = [tip for panel in time_panels(run) for tip in re.findall("<title>([^<]*)", "".join(panel.charts))]
     assert {"a, round 1: 6.000", "b, round 2: 8.500"} <= set(tips)
     record = {**run.rows["a"][0], "site": "a", "bytes": {"up": {}, "down": {}}}
@@ -78,13 +76,13 @@ def test_every_place_gives_the_same_seconds_of_a_round() -> None:
     assert "without waiting for other sites or the server" in costs.cost_table(run).note
 
 
-def taught() -> Run:
+def taught():
     """The run above, in whose rounds the server trains for 3.5 and 5.5 seconds."""
     lines = {r: {"seconds": 0.5, "seconds_wall": 12.0, "seconds_training": 3.5 + 2 * r} for r in range(2)}
     return replace(waited(), aggregations=lines)
 
 
-def test_the_sites_wait_for_a_server_that_trains() -> None:
+def test_the_sites_wait_for_a_server_that_trains():
     """By hand: 0.5 + 3.5 s of 12 + 4 s, 0.5 + 5.5 s of 12 + 6 s; the mean is 5 s."""
     table = costs.server_table(taught())
     assert table is not None and table.head[4:] == ("waiting for the server s", "share of the round %")
@@ -143,7 +141,7 @@ def test_only_the_page_of_a_noisy_run_has_the_section_on_privacy(noisy, tmp_path
     assert "privacy" not in page.lower()
 
 
-def run_with(*aggregations: dict[str, Any], sites: tuple[str, ...] = ("a", "b")) -> Run:
+def run_with(*aggregations, sites=("a", "b")):
     return Run(Path(), {}, sites, {site: {} for site in sites}, dict(enumerate(aggregations)), {})
 
 
@@ -153,7 +151,7 @@ MIXED = {
 }
 
 
-def test_matrix_rows_are_receiving_sites_of_the_newest_round_with_weights_and_absent_sites_are_nan() -> None:
+def test_matrix_rows_are_receiving_sites_of_the_newest_round_with_weights_and_absent_sites_are_nan():
     older = {"mixing": {"a": {"head": {"a": 1.0, "b": 0.0}}}}
     first, second = matrices(run_with(older, MIXED, {"entropy": {}}))["head"]
     assert first == [0.75, 0.25] and all(map(math.isnan, second))
@@ -161,12 +159,12 @@ def test_matrix_rows_are_receiving_sites_of_the_newest_round_with_weights_and_ab
     assert spread({"head": [[0.5001, 0.4999]]}, 2) == 0.125  # nearly equal weights keep a pale colour
 
 
-def test_own_weight_is_the_mean_over_layers_and_stands_beside_the_equal_share() -> None:
+def test_own_weight_is_the_mean_over_layers_and_stands_beside_the_equal_share():
     assert own_weights(run_with(MIXED)) == {"a": {0: 0.5}, "b": {}}
     assert "weights its own parameters with 0.50 on average; an equal share is 0.50" in verdicts(run_with(MIXED))[0]
 
 
-def test_entropy_by_site_is_averaged_and_decides_how_near_to_plain_averaging_a_mixing_is_called() -> None:
+def test_entropy_by_site_is_averaged_and_decides_how_near_to_plain_averaging_a_mixing_is_called():
     assert entropies(run_with({"entropy": {"hypernetwork": {"a": 1.0, "b": 0.5}}}))["hypernetwork"] == {0: 0.75}
     assert math.isnan(entropies(run_with({"entropy": {"sensitivity": None}}))["sensitivity"][0])
     entropy = {"sensitivity_raw": 0.9995, "sensitivity": 0.9, "hypernetwork": 0.997}

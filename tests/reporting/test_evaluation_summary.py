@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared_components.core.card import Card
 from shared_components.reporting.evaluation_summary import evaluation_of
 from shared_components.reporting.records import RecordError, Run, load_evaluations
 from shared_components.reporting.uncertainty import RESAMPLES, Spread, measured, of_mean, of_site
@@ -17,7 +16,7 @@ from tests.reporting.conftest import METRICS, SEGMENTATION
 HALF = {"v1": 0.2, "v2": 0.4, "v3": 0.6, "v4": 0.8}  # by video
 
 
-def record(by_video: dict[str, float], *, frames: int = 2) -> dict:
+def record(by_video, *, frames=2):
     """Make an evaluation, in whose frames two classes score the video's value, less and plus a tenth."""
     rows = [
         {"video": video, "frame": str(number), "class": name, "dice": f"{value + off:.6g}"}
@@ -28,7 +27,7 @@ def record(by_video: dict[str, float], *, frames: int = 2) -> dict:
     return {"dice": {"mean": sum(by_video.values()) / len(by_video)}, "rows": rows}
 
 
-def run_of(*models: dict[str, dict], card: Card = SEGMENTATION) -> Run:
+def run_of(*models, card=SEGMENTATION):
     info = {"cards": dict.fromkeys(models[-1], card.to_json()), "rounds": 1}
     info["metrics"] = {card.kind: [metric.to_json() for metric in METRICS[card.kind]]}
     beside = dict(zip(("local", "federated"), models, strict=False)) if len(models) > 1 else {}
@@ -36,7 +35,7 @@ def run_of(*models: dict[str, dict], card: Card = SEGMENTATION) -> Run:
     return Run(Path("nowhere"), info, sites, {site: {} for site in sites}, {}, {}, models[-1], beside)
 
 
-def test_a_score_is_the_mean_of_outputs_over_the_frames_that_have_them() -> None:
+def test_a_score_is_the_mean_of_outputs_over_the_frames_that_have_them():
     lacking = record(HALF)
     del lacking["rows"][1]  # a wrist of v1, 0.1, so that the wrists' mean is (0.1 + 2 * 1.5) / 7
     lacking["dice"]["mean"] = (0.6 + 3.1 / 7) / 2
@@ -47,7 +46,7 @@ def test_a_score_is_the_mean_of_outputs_over_the_frames_that_have_them() -> None
     assert measured(lacking, "iou") is None and measured({"dice": {"mean": 0.5}}, "dice") is None
 
 
-def test_the_interval_is_of_whole_videos_drawn_with_replacement() -> None:
+def test_the_interval_is_of_whole_videos_drawn_with_replacement():
     """Four videos have 256 draws, few enough to be listed."""
     means = np.sort([np.mean(draw) for draw in np.array(np.meshgrid(*[list(HALF.values())] * 4)).reshape(4, -1).T])
     exact = np.quantile(means, [0.025, 0.975])
@@ -57,7 +56,7 @@ def test_the_interval_is_of_whole_videos_drawn_with_replacement() -> None:
     assert RESAMPLES > 1000
 
 
-def test_a_difference_is_of_the_same_draws_so_that_what_all_videos_share_is_certain() -> None:
+def test_a_difference_is_of_the_same_draws_so_that_what_all_videos_share_is_certain():
     better = measured(record({video: value + 0.1 for video, value in HALF.items()}), "dice")
     plain = measured(record(HALF), "dice")
     difference = of_mean([better, better], [plain, plain])
@@ -65,14 +64,14 @@ def test_a_difference_is_of_the_same_draws_so_that_what_all_videos_share_is_cert
     assert not of_mean([better], [measured(record({"other": 0.5, "v2": 0.4, "v3": 0.6}), "dice")]).known
 
 
-def test_two_videos_have_a_range_and_one_has_nothing() -> None:
+def test_two_videos_have_a_range_and_one_has_nothing():
     two, one = (measured(record(dict(list(HALF.items())[:n])), "dice") for n in (2, 1))
     spread = of_site(two, 0)
     assert not spread.drawn and (spread.low, spread.high) == pytest.approx((0.2, 0.4))
     assert str(of_site(one, 0)) == str(of_mean([two])) == str(of_site(None, 0)) and not Spread().known  # NaN
 
 
-def test_the_sentence_has_every_model_the_worst_site_and_every_site() -> None:
+def test_the_sentence_has_every_model_the_worst_site_and_every_site():
     plain, better = record(HALF), record({video: value + 0.1 for video, value in HALF.items()})
     run = run_of({"a": plain, "b": plain, "c": plain}, {"a": better, "b": plain})
     evaluation = evaluation_of(run, run.groups[0])
@@ -90,7 +89,7 @@ def test_the_sentence_has_every_model_the_worst_site_and_every_site() -> None:
     assert similar and "no clear difference because the interval includes 0" in similar.differences()
 
 
-def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tmp_path) -> None:
+def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "metrics.json").write_text(json.dumps({"dice": {"mean": 0.5}}))
     write = partial((tmp_path / "a" / "metrics.csv").write_text, newline="")
@@ -106,7 +105,7 @@ def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tm
         load_evaluations(tmp_path)
 
 
-def test_a_note_speaks_of_brackets_only_if_there_are_some() -> None:
+def test_a_note_speaks_of_brackets_only_if_there_are_some():
     for by_video, has in (({"v1": 0.2}, False), ({"v1": 0.2, "v2": 0.4}, True)):
         run = run_of({"a": record(by_video), "b": record(by_video)})
         found = evaluation_of(run, run.groups[0])

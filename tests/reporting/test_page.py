@@ -11,12 +11,11 @@ pytestmark = pytest.mark.slow
 SMALLEST = 11.0
 A4 = 703  # pixels between the margins
 RUNS = {
-    "pfedsis": {"rounds": 3},
-    "fedavg": {"rounds": 2, "mixing": False},
+    "pfedsis": {"rounds": 3}, "fedavg": {"rounds": 2, "mixing": False},
     "two tasks": {"sites": ("a", "b", "c"), "rounds": 2, "depth": ("c",)},
     "long names": {"sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(8)), "rounds": 2},
     "not begun": {"done": 0},
-}
+}  # fmt: skip
 
 
 def page(make_run, *, tested=False, **options):

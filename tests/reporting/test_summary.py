@@ -2,10 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,10 +18,8 @@ from shared_components.reporting.tables import as_text
 from shared_components.reporting.tensorboard import progress_line
 from tests.reporting.conftest import DEPTH, METRICS, SEGMENTATION, change_info
 
-MakeRun = Callable[..., Path]
 
-
-def run_of(card: Card, values: dict[str, tuple[float, ...]], *, rounds: int = 1, **info: Any) -> Run:
+def run_of(card, values, *, rounds=1, **info):
     """Make a run of sites of one task, by the values of its first metric in every round."""
     metric = METRICS[card.kind][0].name
     outputs = ("mean", *card.outputs[1:])
@@ -40,19 +36,18 @@ def run_of(card: Card, values: dict[str, tuple[float, ...]], *, rounds: int = 1,
 dice_run, rmse_run = partial(run_of, SEGMENTATION), partial(run_of, DEPTH)
 
 
-def test_every_gain_is_named_and_no_loss_hidden() -> None:
+def test_every_gain_is_named_and_no_loss_hidden():
     first, second, *_ = sentences(dice_run({"a": (0.12, 0.71), "b": (0.2, 0.6)}))
     assert first == "Every site's Dice rose: a 0.12 → 0.71, b 0.20 → 0.60."
     assert second == "The worst site is b with Dice 0.600; the mean over the sites is 0.655."
     assert sentences(dice_run({"a": (0.1, 0.7), "b": (0.5, 0.4)}))[0].startswith("Dice rose at 1 of 2 sites: ")
     assert sentences(dice_run({"a": (0.5, 0.5)}))[0] == "The site's Dice did not rise: a 0.50 → 0.50."
-    without_numbers = sentences(dice_run({"a": (0.1, 0.7), "b": ()}))
-    assert without_numbers[0] == "Dice rose at 1 of 2 sites: a 0.10 → 0.70."
+    assert sentences(dice_run({"a": (0.1, 0.7), "b": ()}))[0] == "Dice rose at 1 of 2 sites: a 0.10 → 0.70."
     many = {f"s{i}": (0.1, 0.5 + i / 100) for i in range(7)} | {"late": (0.6, 0.3)}
     assert sentences(dice_run(many))[0] == "Dice rose at 7 of 8 sites: from 0.10–0.60 to 0.30–0.56; not at late."
 
 
-def test_missed_rounds_are_named_and_refused_updates_counted() -> None:
+def test_missed_rounds_are_named_and_refused_updates_counted():
     run = dice_run({"a": (0.1, 0.2, 0.3, 0.4), "b": (0.1, 0.2, 0.3, 0.4)}, rounds=3)
     del run.rows["b"][1], run.rows["b"][2]
     run.aggregations[0]["rejected"] = [{"site": "a", "reason": "not finite"}]
@@ -60,22 +55,21 @@ def test_missed_rounds_are_named_and_refused_updates_counted() -> None:
     assert missing <= set(sentences(run)) and ("missing updates", "1") in tiles(run)
 
 
-def test_state_is_complete_unfinished_stopped_or_failed() -> None:
+def test_state_is_complete_unfinished_stopped_or_failed():
     assert state(dice_run({"a": (0.1, 0.2)})) == ("complete", "1 of 1 round was aggregated.")
     assert state(dice_run({"a": (0.1, 0.2)}, rounds=5))[0] == "unfinished"
     failed = state(dice_run({"a": (0.1, 0.2)}, rounds=5, error="site-2: no training data"))
     assert failed == ("failed", "This run failed after 1 of 5 rounds were aggregated: site-2: no training data")
-    stopped = state(dice_run({"a": (0.1, 0.2)}, rounds=5, stopped="an administrator stopped it"))
-    assert stopped == (
+    assert state(dice_run({"a": (0.1, 0.2)}, rounds=5, stopped="an administrator stopped it")) == (
         "stopped", "This run was stopped after 1 of 5 rounds were aggregated: an administrator stopped it"
     )  # fmt: skip
 
 
-def test_bytes_are_written_in_a_unit_that_suits_them() -> None:
+def test_bytes_are_written_in_a_unit_that_suits_them():
     assert [amount(n) for n in (8, 1500, 27_160_000, 13.04e9)] == ["8 bytes", "1.5 kB", "27.2 MB", "13.0 GB"]
 
 
-def test_sites_are_grouped_by_card_in_the_runs_order_and_keep_their_colours(make_run: MakeRun) -> None:
+def test_sites_are_grouped_by_card_in_the_runs_order_and_keep_their_colours(make_run):
     run = load_run(make_run(depth=("site-2",)))
     one, other = (group.title for group in run.groups)
     assert (one, other) == ("Segmentation: shaft, wrist, clasper (site-1, site-3)", "Depth (site-2)")
@@ -84,7 +78,7 @@ def test_sites_are_grouped_by_card_in_the_runs_order_and_keep_their_colours(make
     assert "var(--s3)" in score_panels(run, run.groups[0])[0].legend[1][0]
 
 
-def test_a_title_counts_many_names_and_outputs_have_the_cards_order_in_any_file() -> None:
+def test_a_title_counts_many_names_and_outputs_have_the_cards_order_in_any_file():
     card = Card("triplets", (), ("image", "prompt"), frames=4)
     group = Group(card, METRICS["depth"], tuple("abcdefghi"), tuple(map(str, range(100))))
     assert group.title == "Triplets: 100 outputs, 4 frames, with prompt (9 sites)"
@@ -92,7 +86,7 @@ def test_a_title_counts_many_names_and_outputs_have_the_cards_order_in_any_file(
     assert output_names([record], METRICS["segmentation"][0], SEGMENTATION) == ("shaft", "wrist", "clasper", "other")
 
 
-def test_a_run_of_an_older_version_is_refused_in_one_sentence(make_run: MakeRun) -> None:
+def test_a_run_of_an_older_version_is_refused_in_one_sentence(make_run):
     folder = make_run(done=0)
     info = json.loads((folder / "run.json").read_text())
     for changed, said in (
@@ -105,7 +99,7 @@ def test_a_run_of_an_older_version_is_refused_in_one_sentence(make_run: MakeRun)
             load_run(folder)
 
 
-def test_the_worst_site_has_the_highest_error_and_the_best_round_the_lowest() -> None:
+def test_the_worst_site_has_the_highest_error_and_the_best_round_the_lowest():
     run = rmse_run({"a": (9.0, 3.0, 4.0), "b": (8.0, 6.0, 5.0)})
     table = progress_table(run, run.groups[0])
     assert dict((row[0], row[1:]) for row in table.rows) == {
@@ -117,7 +111,7 @@ def test_the_worst_site_has_the_highest_error_and_the_best_round_the_lowest() ->
     assert score_tiles(run, run.groups[0]) == [("mean RMSE, validation", "4.50 mm"), ("worst site's RMSE", "5.00 mm")]
 
 
-def test_falling_errors_are_told_as_improvement() -> None:
+def test_falling_errors_are_told_as_improvement():
     first, second, *_ = sentences(rmse_run({"a": (9.0, 3.0), "b": (8.0, 6.04)}))
     assert first == "Every site's RMSE fell (lower is better): a 9.0 → 3.0 mm, b 8.0 → 6.0 mm."
     assert second == "The worst site is b with RMSE 6.04 mm; the mean over the sites is 4.52 mm."
@@ -132,7 +126,7 @@ def test_falling_errors_are_told_as_improvement() -> None:
     assert text in evaluation_of(run, run.groups[0]).sentence()
 
 
-def test_several_tasks_are_told_apart_and_never_averaged(make_run: MakeRun) -> None:
+def test_several_tasks_are_told_apart_and_never_averaged(make_run):
     run = load_run(make_run(depth=("site-3",)))
     said = sentences(run)
     assert said[0].startswith("Segmentation: shaft, wrist, clasper (site-1, site-2). Every site's Dice rose: ")
@@ -145,7 +139,7 @@ def test_several_tasks_are_told_apart_and_never_averaged(make_run: MakeRun) -> N
     assert score_tiles(run, run.groups[1]) == [("RMSE, validation", "6.37 mm")]
 
 
-def test_the_terminal_shows_a_table_for_every_task_and_none_for_an_unknown_site(make_run: MakeRun) -> None:
+def test_the_terminal_shows_a_table_for_every_task_and_none_for_an_unknown_site(make_run):
     evaluations, folder = {"site-1": {"dice": {"shaft": 0.5}}, "site-3": {"rmse": {}}}, make_run(depth=("site-3",))
     with pytest.raises(RecordError, match="unknown site elsewhere; evaluate only site-1, site-2, site-3"):
         load_run(folder, evaluations={"elsewhere": {}})
@@ -159,7 +153,7 @@ def test_the_terminal_shows_a_table_for_every_task_and_none_for_an_unknown_site(
     assert "Dice" not in text.split("Depth (site-3)")[1] and "RMSE" not in text.split("Depth (site-3)")[0]
 
 
-def test_a_task_without_outputs_has_one_row_a_site_and_nothing_empty() -> None:
+def test_a_task_without_outputs_has_one_row_a_site_and_nothing_empty():
     group = Group(DEPTH, METRICS["depth"], ("a", "b"))
     values = {"a": (4.0, 0.9), "b": (6.0, 0.5)}
     records = {site: {"rmse": {"mean": rmse}, "delta1": {"mean": delta}} for site, (rmse, delta) in values.items()}
@@ -172,7 +166,7 @@ def test_a_task_without_outputs_has_one_row_a_site_and_nothing_empty() -> None:
     assert "Empty frames" not in table.note and "HD95" not in as_text(table)
 
 
-def test_charts_show_what_every_round_scores_and_say_the_direction(make_run: MakeRun) -> None:
+def test_charts_show_what_every_round_scores_and_say_the_direction(make_run):
     run = load_run(make_run(depth=("site-2", "site-3")))
     assert [m.name for m in followed(run, run.groups[0])] == ["dice", "iou"]
     panels = score_panels(run, run.groups[1])
@@ -183,7 +177,7 @@ def test_charts_show_what_every_round_scores_and_say_the_direction(make_run: Mak
     assert [name for _, name in panels[0].legend] == ["site-2", "site-3", "worst site (highest in each round)"]
 
 
-def test_the_page_has_a_part_for_every_task_and_none_of_the_others_numbers(make_run: MakeRun) -> None:
+def test_the_page_has_a_part_for_every_task_and_none_of_the_others_numbers(make_run):
     folder = make_run(depth=("site-3",))
     page = build_report(folder, folder / "index.html", evaluations={"site-3": {"rmse": {"mean": 7.77}}})
     text = re.sub(r"base64,[^\"]+", "", page.read_text(encoding="utf-8"))
@@ -198,15 +192,12 @@ def test_the_page_has_a_part_for_every_task_and_none_of_the_others_numbers(make_
     assert 'class="task"' not in text and "The whole run" not in text and text.count('<div class="tiles">') == 1
 
 
-@pytest.mark.parametrize(
-    ("metrics", "kind", "said"),
-    [
-        ({"dice": {"shaft": 0.4, "wrist": None, "mean": 0.4}}, "segmentation", "Dice 0.400 (shaft 0.400 wrist –)"),
-        ({"rmse": {"mean": 4.3156}, "mae": {"mean": 3.0}}, "depth", "RMSE 4.32 mm"),
-        ({"rmse": {"mean": None}}, "depth", "RMSE –"),
-    ],
-)  # fmt: skip
-def test_a_progress_line_has_the_selecting_metric_of_the_task(metrics: dict[str, Any], kind: str, said: str) -> None:
+@pytest.mark.parametrize("metrics, kind, said", [
+    ({"dice": {"shaft": 0.4, "wrist": None, "mean": 0.4}}, "segmentation", "Dice 0.400 (shaft 0.400 wrist –)"),
+    ({"rmse": {"mean": 4.3156}, "mae": {"mean": 3.0}}, "depth", "RMSE 4.32 mm"),
+    ({"rmse": {"mean": None}}, "depth", "RMSE –"),
+])  # fmt: skip
+def test_a_progress_line_has_the_selecting_metric_of_the_task(metrics, kind, said):
     record = {
         "round": 2, "site": "site-1", "loss": {kind: 0.5}, "metrics": metrics, "seconds": {"total": 1.5},
         "bytes": {"up": {"global": 2e6}, "down": {"global": 1e6}},
@@ -215,7 +206,7 @@ def test_a_progress_line_has_the_selecting_metric_of_the_task(metrics: dict[str,
     assert line == f"round 3/4  site-1  loss 0.500  {said}  1.5 s  up 2.0 MB, down 1.0 MB"
 
 
-def test_a_site_that_was_not_drawn_is_not_missing(make_run: MakeRun) -> None:
+def test_a_site_that_was_not_drawn_is_not_missing(make_run):
     """Four rounds; site-2 is drawn in the second and fourth only, and misses the fourth."""
     run = load_run(make_run(rounds=4, sites=("site-1", "site-2")))
     for r in range(4):

@@ -10,15 +10,10 @@ import pytest
 from shared_components.cli import main
 from shared_components.core.card import Metric
 from shared_components.core.method import load_method, method_names
+from shared_components.reporting import score_tables
 from shared_components.reporting.methods import MARKS, leaves, methods_markdown
 from shared_components.reporting.records import Group, load_run
-from shared_components.reporting.score_tables import (
-    comparison_table,
-    demo_text,
-    progress_table,
-    scores_table,
-    spread_remark,
-)
+from shared_components.reporting.score_tables import demo_text, progress_table, scores_table
 from shared_components.reporting.tables import Table, as_markdown, as_text
 from tests.reporting.conftest import METRICS, SEGMENTATION
 
@@ -37,22 +32,21 @@ TWO = {
 def test_a_table_says_the_spread_over_videos_where_a_record_has_one():
     metric = Metric("f1", "F1", True, "%", 100.0, 2)
     record = {"f1": {"mean": 0.5}, "std": {"f1": 0.125}, "videos": {"count": 4}}
-    said = spread_remark({"a": record, "b": {"f1": {"mean": 0.4}}}, metric)
+    said = score_tables.spread_remark({"a": record, "b": {"f1": {"mean": 0.4}}}, metric)
     assert said == "F1 over videos, mean ± population standard deviation: a 0.500 ± 0.125 (4 videos)"
-    assert spread_remark({"b": {"f1": {"mean": 0.4}}}, metric) == ""
+    assert score_tables.spread_remark({"b": {"f1": {"mean": 0.4}}}, metric) == ""
 
 
-def test_text_columns_are_aligned_wide_characters_take_two_and_markdown_escapes_the_column_mark() -> None:
+def test_text_columns_are_aligned_wide_characters_take_two_and_markdown_escapes_the_column_mark():
     table = Table("title", ("site", "Dice"), (("a", "0.1"), ("a long site", "0.25")))
     lines = ["site         Dice", "-----------  ----", "a             0.1", "a long site  0.25"]
     assert as_text(table).splitlines()[2:] == lines
-    wide = as_text(Table("t", ("s", "x"), (("病院", "1"), ("ab", "2"))))
-    assert wide.splitlines()[4:] == ["病院  1", "ab    2"]
+    assert as_text(Table("t", ("s", "x"), (("病院", "1"), ("ab", "2")))).splitlines()[4:] == ["病院  1", "ab    2"]
     lines = as_markdown(Table("t", ("site", "Dice"), (("a|b", "1"),))).splitlines()
     assert lines[2:] == ["| site | Dice |", "| --- | ---: |", "| a\\|b | 1 |"]
 
 
-def test_scores_are_those_of_the_records_with_worst_site_by_column_and_dashes_for_no_numbers() -> None:
+def test_scores_are_those_of_the_records_with_worst_site_by_column_and_dashes_for_no_numbers():
     rows = {row[:2]: row[2:] for row in scores_table({"a": ONE, "b": TWO}, SHAFT, title="t").rows}
     assert rows["a", "shaft"] == ("0.500", "0.250", "2.00", "4.00", "5.00", "1 / 2 / 3 of 8")
     assert rows["b", "shaft"] == ("0.900", "–", "1.00", "2.00", "–", "")
@@ -61,7 +55,7 @@ def test_scores_are_those_of_the_records_with_worst_site_by_column_and_dashes_fo
     assert rows["b", "mean"] == ("0.900", "–", "1.00", "–", "–", "")
 
 
-def test_progress_starts_at_the_first_round_and_ends_at_the_final_model(make_run) -> None:
+def test_progress_starts_at_the_first_round_and_ends_at_the_final_model(make_run):
     run = load_run(make_run())
     rows = {row[0]: row[1:] for row in progress_table(run, run.groups[0]).rows}
     last = run.finals["site-1"]["dice"]
@@ -75,25 +69,25 @@ def test_progress_starts_at_the_first_round_and_ends_at_the_final_model(make_run
     assert [row[0] for row in progress_table(alone, alone.groups[0]).rows] == ["only"]
 
 
-def test_a_run_without_a_finished_round_has_a_table_and_the_test_split_one_of_its_own(make_run) -> None:
+def test_a_run_without_a_finished_round_has_a_table_and_the_test_split_one_of_its_own(make_run):
     assert "site-1" in demo_text(make_run("begun", done=0))
     validation, test = demo_text(make_run(), evaluations={"site-1": ONE}).split("Scores on the test split")
     assert "Dice on the validation split" in validation and "0.500" in test
 
 
-def test_models_stand_beside_each_other_by_site_with_their_mean(make_run) -> None:
+def test_models_stand_beside_each_other_by_site_with_their_mean(make_run):
     before = {"site-1": {"dice": {"mean": 0.25}}, "site-2": {"dice": {"mean": 0.5}}}
     after = {"site-1": {"dice": {"mean": 0.75}}, "site-2": {"dice": {"mean": None}}}
     folder, compared = make_run(sites=("site-1", "site-2")), {"alone": before, "together": after}
     run = load_run(folder, evaluations=after, compared=compared)
-    table = comparison_table(run, run.groups[0])
+    table = score_tables.comparison_table(run, run.groups[0])
     assert table.head == ("site", "alone", "together")
     sites = ("site-1", "0.250", "0.750"), ("site-2", "0.500", "–")
     assert table.rows == (*sites, ("mean over sites", "0.375", "0.750"), ("worst site", "0.250", "0.750"))
     assert "Dice, alone | together: on the test split" in demo_text(run)
 
 
-def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_path, capsys) -> None:
+def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_path, capsys):
     for name, value in (("alone", 0.25), ("together", 0.75)):
         (tmp_path / name / "site-1").mkdir(parents=True)
         (tmp_path / name / "site-1" / "metrics.json").write_text(json.dumps({"dice": {"mean": value}}))
@@ -107,8 +101,7 @@ def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_p
     assert "'trained alone' is given twice" in capsys.readouterr().err
     assert main(["report", run, folders[0], f"--evaluations={tmp_path}", "--out", str(page)]) == 2
     assert "each of several folders needs a name" in capsys.readouterr().err
-    other = str(make_run("other", sites=("munich", "leeds")))
-    assert main(["report", other, *folders, "--out", str(page)]) == 2
+    assert main(["report", str(make_run("other", sites=("munich", "leeds"))), *folders, "--out", str(page)]) == 2
     said = "the evaluations 'trained alone' are of site-1, but the run's sites are munich, leeds; give evaluations of"
     assert said in capsys.readouterr().err
 

@@ -94,27 +94,6 @@ def test_a_seed_gives_the_same_bits_in_another_process_and_another_seed_others()
     assert other.stdout.strip() == digest("crimson", 7) != digest("crimson", 8)
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_shapes_and_labels_are_exact_in_every_look(look):
-    assert_exact(clip(look, 3, 12))
-
-
-def test_all_parts_and_all_tools_appear():
-    videos = [frame for seed in range(6) for frame in clip("simulated", seed, 12)]
-    assert set(np.unique([frame.parts for frame in videos])) == {0, 1, 2, 3}
-    assert {name.split("_", 1)[1] for frame in videos for name in frame.tools} == set(instruments.KINDS)
-    assert {len(frame.tools) for frame in videos} >= {0, 1, 2}
-
-
-def test_looks_share_labels_but_not_images():
-    first, *others = (clip(look, 4) for look in FULL)
-    for other in others:
-        for a, b in zip(first, other, strict=True):
-            assert np.array_equal(a.parts, b.parts) and np.array_equal(a.instances, b.instances)
-            assert a.tools == b.tools and a.phase == b.phase and a.actions == b.actions
-            assert np.abs(a.image.astype(int) - b.image).mean() > 10
-
-
 def test_an_aperture_hides_image_parts_and_depth_and_nothing_else_of_what_moves():
     for plain, round_ in zip(clip("rose", 4), clip("violet", 4), strict=True):
         seen = round_.depth > 0
@@ -188,19 +167,14 @@ def test_stains_dresses_and_shrinking_change_materials_or_size_but_not_pictures(
     assert not (dressed.jaws[0].cover == 1 + carving.METAL).any()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"look": "roze"}, "look 'roze' is unknown; known looks: rose"),
-        ({"seed": -1}, "seed -1 must be >= 0"),
-        ({"frames": 0}, "frames 0 >= 1"),
-        ({"height": 32}, "frames of 32x320"),
-        ({"things": ("liver",)}, "thing 'liver' is unknown; known things: kidney parenchyma"),
-        ({"operation": "hysterectomy"}, "operation 'hysterectomy' is unknown"),
-        ({"operation": "appendectomy", "grade": 6}, "appendectomy has no grade 6; its grades: 0, 1"),
-        ({"operation": "cholecystectomy", "things": ("uterus",)}, "leave uterus out"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"look": "roze"}, "look 'roze' is unknown; known looks: rose"), ({"seed": -1}, "seed -1 must be >= 0"),
+    ({"frames": 0}, "frames 0 >= 1"), ({"height": 32}, "frames of 32x320"),
+    ({"things": ("liver",)}, "thing 'liver' is unknown; known things: kidney parenchyma"),
+    ({"operation": "hysterectomy"}, "operation 'hysterectomy' is unknown"),
+    ({"operation": "appendectomy", "grade": 6}, "appendectomy has no grade 6; its grades: 0, 1"),
+    ({"operation": "cholecystectomy", "things": ("uterus",)}, "leave uterus out"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused_before_the_first_frame(arguments, message):
     with pytest.raises(ValueError, match=message):
         render_video(**({"look": "rose", "seed": 0, "frames": 2} | arguments))

@@ -57,9 +57,7 @@ def test_the_smallest_site_is_written_once(tmp_path):
     assert len(reader.images(file.parent / "endovis2017", described["split"]["train"][0])) == 2
 
 
-def test_the_command_says_which_sites_were_there_and_takes_no_option_that_a_set_has_itself(
-    tmp_path, capsys, monkeypatch
-):
+def test_the_command_keeps_sites_that_were_there_and_refuses_the_options_of_a_set(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command, "site_set", lambda name, frames: site_set(name, frames=frames)[8:])
     last = lambda out, name, place, **size: write_set_site(out, name, 8, **size)  # noqa: E731
     monkeypatch.setattr(command, "write_set_site", last)
@@ -71,10 +69,9 @@ def test_the_command_says_which_sites_were_there_and_takes_no_option_that_a_set_
     assert "--looks does not apply to --set" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "place", "frames", "said"),
-    [("endo", 0, 2, "known sets: endo700k"), ("fedsurg", 4, 2, "has 4"), ("fedsurg", 0, 0, "empty")],
-)
+@pytest.mark.parametrize(("name", "place", "frames", "said"), [
+    ("endo", 0, 2, "known sets: endo700k"), ("fedsurg", 4, 2, "has 4"), ("fedsurg", 0, 0, "empty"),
+])  # fmt: skip
 def test_what_a_set_has_not_is_refused(name, place, frames, said, tmp_path):
     with pytest.raises(ValueError, match=said):
         write_set_site(tmp_path, name, place, frames=frames, seed=0, **SIZE)

@@ -132,13 +132,6 @@ def test_grasp_masks_tell_the_kinds_of_instruments_and_cover_their_parts(rendere
     assert len(seen) > 1
 
 
-def test_sisvse_has_parts_as_heads_wrists_and_bodies_of_one_kind(rendered):
-    path = rendered("sisvse")
-    assert yaml.safe_load(path.read_text())["history"] is False
-    mask = pixels(path.parent / "sisvse/semantic_masks/manual_syn_1/scene_000000.png")
-    assert np.array_equal(mask, np.array([0, 8, 7, 6])[scene_of("sisvse")[0].parts])
-
-
 @pytest.mark.parametrize("layout", PICTURES)
 def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path):
     site, spec = load_site(site_of(tmp_path / "site", layout, "reconstruction")), SampleSpec(())
@@ -148,14 +141,10 @@ def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path
     assert len(listed) == 12 and check_site(site, spec) == []
 
 
-@pytest.mark.parametrize(
-    ("layout", "task", "rate", "every", "step"),
-    [
-        ("sar_rarp50", "segmentation", 5.0, 5, 12), ("grasp", "segmentation", 5.0, 5, 6),
-        ("scared", "depth", 5.0, 2, 5),
-        ("endovis2018", "segmentation", 5.0, 1, 1),  # as dense as its clips: every image has a label
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("layout", "task", "rate", "every", "step"), [
+    ("sar_rarp50", "segmentation", 5.0, 5, 12), ("grasp", "segmentation", 5.0, 5, 6), ("scared", "depth", 5.0, 2, 5),
+    ("endovis2018", "segmentation", 5.0, 1, 1),  # as dense as its clips: every image has a label
+])  # fmt: skip
 def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, every, step, tmp_path):
     site = load_site(site_of(tmp_path / "site", layout, task, clip=4, interval=0.2))
     spec = SampleSpec(TARGETS[task], frames=4, interval=0.2)
@@ -255,34 +244,27 @@ def test_every_object_appears_in_some_video():
     assert set(np.unique([frame.things for frame in frames])) == set(range(len(THINGS) + 1))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"layout": "endovis17"}, "layout 'endovis17' is unknown; known layouts: endovis2017"),
-        ({"videos": {"val": 1}}, "split 'val' is unknown; a site's splits are train, validation, test"),
-        ({"videos": {"train": 0}}, "would be empty"),
-        ({"videos": {"train": -1}}, "cannot have -1 videos"),
-        ({"clip": 0}, "clips of 0 frames 0.0 s apart are impossible"),
-        ({"clip": 4}, "clips of 4 frames 0.0 s apart are impossible"),
-        ({"clip": 4, "interval": float("nan")}, "clips of 4 frames nan s apart are impossible"),
-        ({"clip": 4, "interval": 0.17}, "0.17 s is not a whole number of sar_rarp50's frames"),
-        ({"task": "depth"}, "layout 'sar_rarp50' has no labels for depth; layouts that have: scared"),
-        ({"task": "dept"}, "task 'dept' is unknown; sites are rendered for segmentation, depth"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"layout": "endovis17"}, "layout 'endovis17' is unknown; known layouts: endovis2017"),
+    ({"videos": {"val": 1}}, "split 'val' is unknown; a site's splits are train, validation, test"),
+    ({"videos": {"train": 0}}, "would be empty"), ({"videos": {"train": -1}}, "cannot have -1 videos"),
+    ({"clip": 0}, "clips of 0 frames 0.0 s apart are impossible"),
+    ({"clip": 4}, "clips of 4 frames 0.0 s apart are impossible"),
+    ({"clip": 4, "interval": float("nan")}, "clips of 4 frames nan s apart are impossible"),
+    ({"clip": 4, "interval": 0.17}, "0.17 s is not a whole number of sar_rarp50's frames"),
+    ({"task": "depth"}, "layout 'sar_rarp50' has no labels for depth; layouts that have: scared"),
+    ({"task": "dept"}, "task 'dept' is unknown; sites are rendered for segmentation, depth"),
+])  # fmt: skip
 def test_an_impossible_site_is_refused_before_rendering(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         site_of(tmp_path / "site", **({"layout": "sar_rarp50"} | changes))
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--looks", "pink"), "look 'pink' is unknown"), (("--videos", "4"), "--videos '4' must be three numbers"),
-        (("--sites", "0"), "0 sites must be at least 1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "message"), [
+    (("--looks", "pink"), "look 'pink' is unknown"), (("--videos", "4"), "--videos '4' must be three numbers"),
+    (("--sites", "0"), "0 sites must be at least 1"),
+])  # fmt: skip
 def test_the_command_explains_wrong_arguments(words, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         run_command(render, "--out", tmp_path / "sites", *words)
@@ -294,14 +276,6 @@ def test_the_command_renders_a_set_of_sites(tmp_path, monkeypatch, capsys):
     assert run_command(render, "--out", tmp_path, "--set", "fedsurg", "--frames", "2") == 0
     assert [call.args for call in write.call_args_list] == [(tmp_path, "fedsurg", place) for place in range(4)]
     assert "look violet, classification, 42 videos of 2 frames" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("layout", ["sisvse", "grasp"])
-def test_the_command_renders_a_layout_that_is_asked_for_and_check_data_finds_it_ready(layout, tmp_path, capsys):
-    words = ("--sites", "1", "--layout", layout, "--looks", "simulated", "--clip", "4", "--interval", "0.2")
-    assert run("--out", tmp_path, *words) == 0
-    assert run_command(check_data, tmp_path, "--frames", "4", "--interval", "0.2") == 0
-    assert "1 of 1 site ready" in capsys.readouterr().out
 
 
 def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_path, capsys):

@@ -11,6 +11,8 @@ import pytest
 
 from shared_components.cli import main
 from shared_components.data.files.nifti import PictureWriter
+from shared_components.data.samples import read_sample, samples
+from shared_components.data.site_file import load_site
 from shared_components.inference.video import H264Video
 from tests.data.conftest import write, write_yaml
 from tests.data.volumes import write_labels
@@ -26,7 +28,6 @@ Draw = Callable[[int], np.ndarray]
 
 
 def init(folder: Path, *options: str) -> int:
-    """Run `surgfl site init`."""
     return main(["site", "init", str(folder), *options])
 
 
@@ -44,17 +45,14 @@ def canonical(index: int) -> np.ndarray:
 
 
 def values(index: int) -> np.ndarray:
-    """Return the mask's pixel values, uint8 (H, W)."""
     return np.array([0, 200, 40], np.uint8)[canonical(index)]
 
 
 def colours(index: int) -> np.ndarray:
-    """Return the mask's colours, uint8 RGB (H, W, 3)."""
     return np.array([COLOURS[0], COLOURS[2], COLOURS[1]], np.uint8)[canonical(index)]
 
 
 def image(index: int) -> np.ndarray:
-    """Draw a frame, uint8 RGB (H, W, 3)."""
     drawn = np.full((H, W, 3), 60, np.uint8)
     drawn[..., 0] += canonical(index) * 70
     drawn[..., 2] = 10 * index
@@ -62,7 +60,6 @@ def image(index: int) -> np.ndarray:
 
 
 def write_video(path: Path, frames: int = FRAMES, *, drawn: Draw = image, rate: int = 25) -> None:
-    """Write a video."""
     path.parent.mkdir(parents=True, exist_ok=True)
     video = H264Video(path, rate=Fraction(rate))
     for index in range(frames):
@@ -90,6 +87,12 @@ def lay(
             else:
                 for index in range(frames):
                     write(root / template.format(v=video, n=index, h=hashes[index]), array(index))
+
+
+def assert_read(site: Path, indices: Iterable[int] = range(FRAMES), *, split: str = "train") -> None:
+    """Assert that the labels of a split are those of these frames."""
+    labels = [read_sample(sample).targets["label"] for sample in samples(load_site(site), split)]
+    np.testing.assert_array_equal(labels, [canonical(index) for index in indices])
 
 
 @pytest.fixture

@@ -49,14 +49,7 @@ def test_folders_called_after_splits_are_the_split(images, masks, train, validat
     assert written(tmp_path)["split"] == {"train": videos[:3], "validation": videos[3:4], "test": videos[4:]}
     site = load_site(tmp_path)
     assert [len(samples(site, split)) for split in site.split] == [9, 3, 3]
-    for index, sample in enumerate(samples(site, "test")):
-        np.testing.assert_array_equal(read_sample(sample).targets["label"], canonical(index))
-
-
-def test_frames_in_the_folders_of_splits_keep_their_split(tmp_path):
-    lay(tmp_path, "{v}/images/f_{n}.png", "{v}/masks/f_{n}.png", videos=["train", "val", "test"])
-    assert init(tmp_path, *NAMED) == 0
-    assert written(tmp_path)["split"] == {"train": ["train"], "validation": ["val"], "test": ["test"]}
+    conftest.assert_read(tmp_path, range(3), split="test")
 
 
 def test_a_video_in_no_split_s_folder_is_left_out_only_with_consent(tmp_path, capsys):
@@ -77,10 +70,8 @@ def test_a_video_in_no_split_s_folder_is_left_out_only_with_consent(tmp_path, ca
 def test_frames_whose_names_have_hashes_stay_together_and_in_order(images, masks, videos, tmp_path, capsys):
     lay(tmp_path, images, masks, videos=videos, frames=6)
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
-    site = load_site(tmp_path)
-    assert site.source.reader.videos(tmp_path) == sorted(videos)
-    for index, sample in enumerate(samples(site, "test")):
-        np.testing.assert_array_equal(read_sample(sample).targets["label"], canonical(index))
+    assert load_site(tmp_path).source.reader.videos(tmp_path) == sorted(videos)
+    conftest.assert_read(tmp_path, range(6), split="test")
 
 
 @pytest.mark.parametrize("ending", ["{h}", "{h:.4}", "{h:.8}-{h:.4}-{h:.4}-{h:.4}-{h:.12}"])
@@ -102,10 +93,8 @@ def test_binary_masks_of_each_class_make_one_label(images, masks, template, tmp_
     lay_classes(tmp_path, images, masks)
     assert init(tmp_path, "--id", "bulldog=bulldog clamp") == 0, capsys.readouterr()
     assert written(tmp_path)["masks"] == template
-    site = load_site(tmp_path)
-    assert site.classes == CLASSES
-    for index, sample in enumerate(samples(site, "train")):
-        np.testing.assert_array_equal(read_sample(sample).targets["label"], canonical(index))
+    assert load_site(tmp_path).classes == CLASSES
+    conftest.assert_read(tmp_path, range(3))
 
 
 def test_numbers_of_classes_are_named_and_values_of_masks_are_not(tmp_path, capsys):

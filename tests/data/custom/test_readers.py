@@ -4,12 +4,11 @@ import pickle
 import re
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import nibabel as nib
 import numpy as np
 import pytest
@@ -22,14 +21,9 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.inference.video import frames_of, look_at
 from tests.data.conftest import write
-from tests.data.custom.conftest import CLASSES, COLOURS, FRAMES, IDS, canonical, colours, image, values, write_video
+from tests.data.custom import conftest
+from tests.data.custom.conftest import CLASSES, FRAMES, assert_read, canonical, colours, image, values, write_video
 from tests.data.volumes import write_labels
-
-
-def assert_read(path: Path, indices: Iterable[int] = range(FRAMES)) -> None:
-    """Assert that the training labels are those of these frames."""
-    labels = [read_sample(sample).targets["label"] for sample in samples(load_site(path), "train")]
-    np.testing.assert_array_equal(labels, [canonical(index) for index in indices])
 
 
 def put(root: Path, files: Mapping[str, Any]) -> None:
@@ -130,15 +124,12 @@ def test_masks_may_be_colours_with_transparent_background(alpha, own_site, tmp_p
 
 
 def write_palette(path: Path, index: int, **options: int) -> None:
-    """Write class ids with a palette of colours."""
     drawn = Image.fromarray(canonical(index), "P")
-    drawn.putpalette([*COLOURS[0], *COLOURS[2], *COLOURS[1]])
+    drawn.putpalette([*conftest.COLOURS[0], *conftest.COLOURS[2], *conftest.COLOURS[1]])
     drawn.save(path, **options)
 
 
-@pytest.mark.parametrize(
-    "ids", [{1: "bulldog clamp", 2: "irrigator"}, {"#0040ff": "bulldog clamp", "#ff8000": "irrigator"}]
-)
+@pytest.mark.parametrize("ids", [{1: CLASSES[1], 2: CLASSES[2]}, {"#0040ff": CLASSES[1], "#ff8000": CLASSES[2]}])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_a_palette_is_read_by_its_places_or_its_colours(bits, ids, own_site, tmp_path):
     path = own_site(ids=ids)
@@ -163,7 +154,7 @@ def test_a_palette_whose_pixels_cannot_be_unpacked_is_damaged(own_site, tmp_path
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tif", "tiff"])
 def test_other_endings_grey_frames_and_16_bits_do(ending, own_site, tmp_path):
-    path = own_site(ids={40: "irrigator", 1000: "bulldog clamp"} if ending.startswith("tif") else IDS)
+    path = own_site(ids={40: "irrigator", 1000: "bulldog clamp"} if ending.startswith("tif") else conftest.IDS)
     for index in range(FRAMES):
         mask = values(index).astype(np.uint16 if ending.startswith("tif") else np.uint8)
         mask[mask == 200] = 1000 if ending.startswith("tif") else 200
@@ -253,29 +244,6 @@ def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kin
     output = capsys.readouterr().out
     assert output.count("does not name") == times and sentence in output
     assert "such as '200: ignore', or correct the mask" in output
-
-
-def test_many_unknown_values_hint_at_smoothing_and_colours_are_named_as_the_table_has_them(own_site, tmp_path):
-    path = own_site()
-    for index in range(FRAMES):
-        write(tmp_path / f"masks/a/f{index:03d}.png", cv2.GaussianBlur(values(index), (5, 5), 2))
-    (first, *_) = map(str, check_site(load_site(path)))
-    assert re.search(r" and \d+ more, which 'ids' .*; export the masks again without smoothing", first)
-    path = own_site(ids={"#ff8000": "irrigator"}, split={"train": ["a"]})
-    for index in range(FRAMES):
-        write(tmp_path / f"masks/a/f{index:03d}.png", colours(index))
-    (first, *_) = map(str, check_site(load_site(path)))
-    assert "contains #0040ff (40 pixels), which" in first and "'\"#0040ff\": ignore'" in first
-
-
-def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):
-    path = own_site(rate=25.0, split={"train": ["a"]})
-    for folder, array in (("images", image(2)), ("masks", values(2))):
-        write(tmp_path / folder / "a/f002.png", array[:-2])
-    assert check_site(load_site(path)) == []
-    problems = check_site(load_site(path), SampleSpec(frames=2, interval=0.04))
-    beginnings = ["earlier frame is 32x24 but its", "earlier frame is 32x22 but its"]
-    assert [problem.what[:30] for problem in problems] == beginnings
 
 
 @pytest.mark.parametrize("empty", ["images", "masks"])

@@ -4,16 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.data.files.classes import (
-    CLASS_MAPS,
-    IGNORED,
-    MERGES,
-    SUCTION,
-    coarser_ids,
-    merge_classes,
-    name_of,
-    readable_as,
-)
+from shared_components.data.files import classes
+from shared_components.data.files.classes import CLASS_MAPS, IGNORED, MERGES, SUCTION, coarser_ids, merge_classes
 from shared_components.data.readers import find_reader
 
 PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
@@ -26,7 +18,8 @@ def test_parts_become_the_manipulator_and_own_classes_are_read_only_as_themselve
     with pytest.raises(ValueError, match="shaft_manipulator cannot be read as parts"):
         merge_classes(mask, MANIPULATOR, PARTS)
     own = ("background", "grasper", "suction")
-    assert readable_as(own) == [own] and name_of(own) == "grasper, suction" and name_of(PARTS) == "parts"
+    assert classes.readable_as(own) == [own]
+    assert classes.name_of(own) == "grasper, suction" and classes.name_of(PARTS) == "parts"
     with pytest.raises(ValueError, match="grasper, suction cannot be read as foreground"):
         merge_classes(np.zeros((1, 1), dtype=np.uint8), own, CLASS_MAPS["foreground"])
 
@@ -40,7 +33,7 @@ def test_every_merge_has_a_known_class_for_every_class(source, target):
 
 @pytest.mark.parametrize("name", CLASS_MAPS)
 def test_every_class_map_can_be_read_as_the_instrument_alone(name):
-    assert CLASS_MAPS["foreground"] in readable_as(CLASS_MAPS[name])
+    assert CLASS_MAPS["foreground"] in classes.readable_as(CLASS_MAPS[name])
     ids = coarser_ids(CLASS_MAPS[name], CLASS_MAPS["foreground"])
     parts = ("shaft", "wrist", "clasper", "manipulator", "instrument", "grasper", "L-hook")
     assert ids == tuple(int(word.split()[-1] in parts and word != "suction instrument") for word in CLASS_MAPS[name])
@@ -48,7 +41,7 @@ def test_every_class_map_can_be_read_as_the_instrument_alone(name):
 
 def test_finer_maps_are_read_alike_in_one_step_and_in_two_by_the_names_of_classes():
     for source, target in MERGES:
-        for between in readable_as(CLASS_MAPS[source]):
+        for between in classes.readable_as(CLASS_MAPS[source]):
             first, rest = coarser_ids(CLASS_MAPS[source], between), coarser_ids(between, CLASS_MAPS[target])
             if first and rest:
                 assert tuple(rest[place] for place in first) == MERGES[source, target]

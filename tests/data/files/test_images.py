@@ -7,39 +7,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import av
-import cv2
 import numpy as np
 import pytest
 
 from shared_components.data.files import images as files
 from shared_components.data.files.video import frame_count, read_frame
 from tests.data.conftest import encode, write
-
-
-@pytest.mark.parametrize("ending", ["png", "jpg"])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.98])
-def test_a_file_cut_short_is_refused_wherever_it_is_cut(ending, share, tmp_path):
-    path = tmp_path / f"frame000.{ending}"
-    noise = np.random.default_rng(0).integers(0, 255, (64, 80, 3), dtype=np.uint8)
-    assert cv2.imwrite(str(path), noise)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(files.DataError, match=rf"frame000\.{ending}: is not a readable image"):
-        files.read_rgb(path)
-
-
-@pytest.mark.parametrize("read", [files.read_rgb, files.read_ids, files.read_colours, files.read_npy, files.read_depth])
-def test_a_missing_file_is_named_with_what_to_do(read, tmp_path):
-    with pytest.raises(files.DataError) as error:
-        read(tmp_path / "absent")
-    assert str(error.value) == f"{tmp_path}/absent: file is missing; put it back or take the video out of the split"
-    assert (error.value.file, error.value.what) == (tmp_path / "absent", "file is missing")
-
-
-@pytest.mark.parametrize(("pixel", "expected"), [([10, 20, 30], [10, 20, 30]), (7, [7, 7, 7])], ids=["colour", "grey"])
-def test_a_frame_is_read_as_three_channels_in_rgb_order(pixel, expected, tmp_path):
-    write(tmp_path / "a.png", np.array([[pixel]], dtype=np.uint8))
-    assert files.read_rgb(tmp_path / "a.png").tolist() == [[expected]]
 
 
 def test_system_folders_are_not_entered_and_other_folders_must_be_readable(tmp_path):

@@ -19,7 +19,6 @@ LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 @pytest.fixture
 def masks() -> np.ndarray:
-    """Labels without any symmetry, (T, H, W)."""
     return np.random.default_rng(0).integers(0, 9, (T, H, W), dtype=np.uint8)
 
 

@@ -55,7 +55,6 @@ def release(tmp_path: Path) -> Path:
 
 
 def make_sites(release: Path, *words: object) -> int:
-    """Run `surgfl site gynsurg`."""
     return run_command(site, "gynsurg", release, "--tables", release / "tables", "--out", release / "sites", *words)
 
 

@@ -18,7 +18,7 @@ from shared_components.reporting.records import Run as Records
 from shared_components.scenes.site import write_site
 from tests.reporting.conftest import METRICS
 
-SITES = ("a", "b")
+SITES, THREE = ("a", "b"), ("a", "b", "c")
 CARD = Card("segmentation", ("background", "shaft"))
 DEPTH = Card("depth", ("mm",))
 DICE, IOU, ASSD, HD95, MONAI = METRICS["segmentation"]
@@ -38,7 +38,6 @@ def result(label, seed, dice, *, held_out=None, ticks=(), **costs):
 
 
 def parsed(*words):
-    """The arguments of `surgfl compare`."""
     parser = argparse.ArgumentParser()
     compare.configure(parser)
     return parser.parse_args(words)
@@ -52,12 +51,10 @@ def site(tmp_path_factory):
 
 
 def texts(table):
-    """The rows of a table as lists."""
     return [list(row) for row in table.rows]
 
 
 def marks(table):
-    """Return the mark of each cell of a table."""
     return [[table.marks.get((i, j), "") for j in range(len(row))] for i, row in enumerate(table.rows)]
 
 
@@ -74,14 +71,15 @@ def metrics(dice):
     return {name: {"shaft": value, "mean": value} for name, value in values.items()}
 
 
-def compared(*results, layout="scores", tick_names=(), versus=()):
-    return Comparison("A title", layout, tick_names, SITES, results, versus=versus)
+def compared(*results, layout="scores", tick_names=(), versus=(), sites=SITES):
+    return Comparison("A title", layout, tick_names, sites, results, versus=versus)
 
 
-def mixed(label, seed, dice, rmse):
+def mixed(label, seed, dice, rmse, **variant):
     """One run whose sites a and b learn segmentation and whose site c learns depth."""
     one = result(label, seed, dice)
-    run = replace(one.run, sites=dict.fromkeys((*SITES, "c"), ""), held_out="x")
+    variant = replace(one.run.variant, **variant)
+    run = replace(one.run, variant=variant, sites=dict.fromkeys(THREE, ""), held_out="x")
     one.scores["sites"]["c"] = {"rmse": {"mean": rmse}, "abs_rel": {"mean": rmse / 100}, "frames": 4}
     one.scores["held_out"] = {"rmse": {"mean": 2 * rmse}, "abs_rel": {"mean": 0.5}}
     one.info.update(tasks({**dict.fromkeys(SITES, CARD), "c": DEPTH}))
@@ -91,8 +89,7 @@ def mixed(label, seed, dice, rmse):
 @pytest.fixture
 def two_tasks():
     """Two rows over two tasks; the row with better masks has worse depth."""
-    rows = mixed("FedAvg", 1, (0.5, 0.3), 4.0), mixed("PFedSIS", 1, (0.8, 0.6), 6.0)
-    return Comparison("A title", "scores", (), (*SITES, "c"), rows)
+    return compared(mixed("FedAvg", 1, (0.5, 0.3), 4.0), mixed("PFedSIS", 1, (0.8, 0.6), 6.0), sites=THREE)
 
 
 @pytest.fixture
@@ -151,7 +148,8 @@ def planned(tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
 
     def plan_runs(*words):
-        args = parsed(*PLANNED, *words, "--out", str(tmp_path / "out"))
+        usual = PLANNED[2:] if "--methods" in words else PLANNED
+        args = parsed(*usual, *words, "--out", str(tmp_path / "out"))
         preset = compare.chosen(args)
         return preset, compare.planned(args, preset)
 
@@ -162,8 +160,7 @@ def runs_of(name, scale="paper"):
     """Return a preset's runs as a comparison plans them, without sites."""
     preset = PRESETS[name]
     sizes = scale_of(scale, preset)
-    rows = at_scale(preset, sizes).variants
-    return [resolved(Run(row, 1, sizes.rounds, sizes.training, {})) for row in rows]
+    return [resolved(Run(row, 1, sizes.rounds, sizes.training, {})) for row in at_scale(preset, sizes).variants]
 
 
 def tiny_site(folder, seed, **changes):

@@ -94,24 +94,20 @@ def test_a_method_that_refuses_these_sites_is_a_dash_and_the_rest_goes_on(straig
     (tmp_path / "sites").mkdir()
     for name in ("site-1", "site-2"):
         (tmp_path / "sites" / name).symlink_to(straight / "sites" / "quick" / name)
-    out = tmp_path / "out"
-    assert main([*command(out, "krum", "local"), "--sites", str(tmp_path / "sites")]) == 1
+    assert main([*command(tmp_path / "out", "krum", "local"), "--sites", str(tmp_path / "sites")]) == 1
     text = capsys.readouterr().out
     assert "Krum, seed 1: refused: krum needs at least 3 sites" in text
     assert "| Krum | – | – | – | – |" in text and "Local only, seed 1: done" in text
 
 
 OF_TWO_TASKS = {  # name: (look, layout, task)
-    "a": ("rose", "endovis2017", "segmentation"),
-    "b": ("crimson", "endovis2018", "segmentation"),
-    "c": ("violet", "scared", "depth"),
-    "outside": ("ivory", "scared", "depth"),
-}
+    "a": ("rose", "endovis2017", "segmentation"), "b": ("crimson", "endovis2018", "segmentation"),
+    "c": ("violet", "scared", "depth"), "outside": ("ivory", "scared", "depth"),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def two_tasks_compared(tmp_path_factory):
-    """Return the folder of a comparison of two methods over sites of two tasks."""
     folder = tmp_path_factory.mktemp("mixed")
     for number, (name, (look, layout, task)) in enumerate(OF_TWO_TASKS.items()):
         write_site(

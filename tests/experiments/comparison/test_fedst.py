@@ -114,8 +114,7 @@ def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
 
 
 def test_fedas_says_itself_that_it_cannot_have_the_others_network():
-    row = Variant("FedAS", "fedas", **presets.SINGLE_FRAMES)
-    bundle = Run(row, 1, 1, {}, {}).open_bundle()
+    bundle = Run(Variant("FedAS", "fedas", **presets.SINGLE_FRAMES), 1, 1, {}, {}).open_bundle()
     task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
     with pytest.raises(ValueError, match="fedas needs a network with a shared and a personal path"):
         check_network(build_network(bundle.network), load_method("fedas"), task)
@@ -131,10 +130,8 @@ def test_the_papers_communication_frequencies_come_out_and_else_the_nearest_divi
 
 
 def test_the_server_has_the_sites_iterations_and_clips_indicator_its_vectors_width():
-    paper, quick = (
-        {row.variant.label: row.variant.arguments for row in runs_of("fedst-table4", scale)}
-        for scale in ("paper", "quick")
-    )
+    runs = (runs_of("fedst-table4", scale) for scale in ("paper", "quick"))
+    paper, quick = ({run.variant.label: run.variant.arguments for run in one} for one in runs)
     assert paper["FedST"] == {"batches": 100} and paper["FedDP"] == {}
     assert quick["TS + SERQ"] == {"batches": 12} and quick["TS"] == {"synthetic": "none"}
     for row in with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}}).variants:
@@ -160,9 +157,8 @@ def run_of(site, variant, **changes):
 def test_names_of_earlier_comparisons_stay(site, arguments):
     """The digest as it was before rows had more than a method and its arguments."""
     values = {
-        "variant": {"method": "fedprox", "arguments": arguments}, "seed": 1, "rounds": 2,
-        "training": {"iterations": 3}, "sites": {"a": fingerprint(str(site), bundle_for("fedprox"))},
-        "held_out": "", "threads": 1,
+        "variant": {"method": "fedprox", "arguments": arguments}, "seed": 1, "rounds": 2, "training": {"iterations": 3},
+        "sites": {"a": fingerprint(str(site), bundle_for("fedprox"))}, "held_out": "", "threads": 1,
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
     assert run_of(site, Variant("A row", "fedprox", arguments)).name == f"a-row-seed-1-{digest}"

@@ -7,16 +7,9 @@ import pytest
 from safetensors.torch import load_file
 
 from shared_components.commands import compare
+from shared_components.experiments.comparison import plan
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
-from shared_components.experiments.comparison.plan import (
-    HELD_OUT,
-    DataChanges,
-    Run,
-    Variant,
-    finished,
-    resolved,
-    scale_of,
-)
+from shared_components.experiments.comparison.plan import HELD_OUT, Run, Variant, finished, resolved, scale_of
 from shared_components.experiments.comparison.results import read_results
 from shared_components.experiments.comparison.run import carry_out
 from shared_components.experiments.comparison.sites import set_sites
@@ -28,7 +21,7 @@ from tests.experiments.comparison.conftest import parsed, texts
 TINY = {"height": 16, "width": 16, "batch_size": 2, "iterations": 1, "crops": False}
 SMALL = {"bundle": "fl_endovit_clips", "network": {"size": 16}, "tasks": {"classification": {"frames": 2}}}
 FEDAVG = Variant("FedAvg", "fedavg", **SMALL)
-TUNED = Variant("Fine-tuned", "local", after=FEDAVG, data=DataChanges(held_out_trains=True), **SMALL)
+TUNED = Variant("Fine-tuned", "local", after=FEDAVG, data=plan.DataChanges(held_out_trains=True), **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +74,7 @@ def test_a_row_first_carries_out_the_one_that_it_begins_from(done):
 @pytest.mark.slow
 def test_the_table_has_the_unseen_centre_and_the_chance(done):
     root, *runs = done
-    comparison = compare.Comparison("FedSurg", "unseen", (), ("centre-1",), read_results(runs, root, {}))
-    (table,) = own_tables(comparison)
+    (table,) = own_tables(compare.Comparison("FedSurg", "unseen", (), ("centre-1",), read_results(runs, root, {})))
     assert table.head == (
         "Method", "macro F1 (%) ↑, centres", "unseen centre", "expected cost ↓, centres", "unseen centre",
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,13 +16,8 @@ from shared_components.core.partition import Partition
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.splits import FEW_SHOT, LEFT_OUT
-from shared_components.experiments.comparison.fl_endovit_presets import (
-    DOWNSTREAM_TABLES,
-    HIGH,
-    LOW,
-    PRETRAINING_SCALES,
-    RELEASED,
-)
+from shared_components.experiments.comparison import fl_endovit_presets
+from shared_components.experiments.comparison.fl_endovit_presets import DOWNSTREAM_TABLES, PRETRAINING_SCALES, RELEASED
 from shared_components.experiments.comparison.output import write_all
 from shared_components.experiments.comparison.plan import SCALES, Run, at_scale, first_averaged_round, resolved
 from shared_components.experiments.comparison.presets import PRESETS
@@ -78,15 +74,12 @@ def test_all_rows_train_alike_but_for_the_released_steps(scale, planned):
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """A comparison of FedAvg and the controls at two sites of two frames, in one process."""
-    root, restoring = (
-        tmp_path_factory.mktemp("runs"),
-        {"task": "reconstruction", "videos": {"train": 1, "validation": 1}},
-    )
+    root = tmp_path_factory.mktemp("runs")
+    restoring = {"task": "reconstruction", "videos": {"train": 1, "validation": 1}}
     files = {name: tiny_site(root / "sites" / name, number, **restoring) for number, name in enumerate("ab")}
-    training = {**PRETRAINING_SCALES["quick"].training, "epochs": 1, "batch_size": 2, "warmup_rounds": 0}
-    rows = [
-        row for row in at_scale(TABLE1, PRETRAINING_SCALES["quick"]).variants if row.label in ("FedAvg", "Controls")
-    ]
+    quick = PRETRAINING_SCALES["quick"]
+    training = {**quick.training, "epochs": 1, "batch_size": 2, "warmup_rounds": 0}
+    rows = [row for row in at_scale(TABLE1, quick).variants if row.label in ("FedAvg", "Controls")]
     runs = [resolved(Run(row, 1, 4, training, files)) for row in rows]
     from_second = {True: {"swa": {"start": 2}}, False: {}}
     runs = [replace(r, variant=replace(r.variant, arguments=from_second[r.variant.trains])) for r in runs]
@@ -154,14 +147,10 @@ def test_the_tables_have_the_papers_rows_and_the_few_shot_videos_of_table_9():
     tasks = [
         (row.label.partition(",")[0], row.data.leaves_out, row.method) for row in PRESETS["fl-endovit-table7"].variants
     ]
-    assert tasks == [
-        (short, task, method)
-        for short, task in zip(("SSS", "ATR", "SPR"), LEFT_OUT, strict=True)
-        for method in ("centralised", "fedsam", "fedavg")
-    ]
+    short, methods = zip(("SSS", "ATR", "SPR"), LEFT_OUT, strict=True), ("centralised", "fedsam", "fedavg")
+    assert tasks == [(*names, method) for names, method in product(short, methods)]
     for table, task in (("table2", "segmentation"), ("table3", "triplets"), ("table4", "phases")):
-        counts = {row.data.videos for row in PRESETS[f"fl-endovit-{table}"].variants}
-        assert counts == {0, *FEW_SHOT[task]}
+        assert {row.data.videos for row in PRESETS[f"fl-endovit-{table}"].variants} == {0, *FEW_SHOT[task]}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -172,7 +161,7 @@ def test_every_table_can_be_planned_at_every_scale(name, planned):
         if name == "fl-endovit-table7":
             continue
         for run in runs:
-            size = HIGH if ", high" in run.variant.label else LOW
+            size = fl_endovit_presets.HIGH if ", high" in run.variant.label else fl_endovit_presets.LOW
             settings = run.settings()
             assert (settings.height, settings.width) == size[scale]
             for one in filter(None, (run, run.before)):
@@ -230,8 +219,7 @@ def test_equal_rows_of_several_tables_are_one_run_and_second_stages_follow_the_f
     for name in DOWNSTREAM_TABLES:
         for run in runs_of(name, "small"):
             outcome.setdefault(run.name, []).append(name)
-    shared = {tuple(tables) for tables in outcome.values() if len(tables) > 1}
-    assert shared == {
+    assert {tuple(tables) for tables in outcome.values() if len(tables) > 1} == {
         ("fl-endovit-table2", "fl-endovit-table6-segmentation"), ("fl-endovit-table3", "fl-endovit-table6-triplets"),
         ("fl-endovit-table4", "fl-endovit-table6-phases"),
         ("fl-endovit-table5", "fl-endovit-table10", "fl-endovit-table11"),
@@ -257,8 +245,7 @@ def test_each_class_has_its_f1_and_its_recall():
 @pytest.mark.slow
 def test_a_few_shot_row_and_both_stages_are_carried_out(tmp_path, monkeypatch):
     kept = [row for row in PRESETS["fl-endovit-table4"].variants if row.label.startswith("FL-EndoViT, 2 videos")]
-    tiny = compare.replace(PRESETS["fl-endovit-table4"], variants=tuple(kept))
-    monkeypatch.setitem(PRESETS, "tiny", tiny)
+    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["fl-endovit-table4"], variants=tuple(kept)))
     out = ["--scale", "quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
     assert main(["compare", "--preset", "tiny", *out]) == 0
     with (tmp_path / "scores.csv").open() as file:

@@ -61,10 +61,9 @@ def planned(tmp_path_factory):
     files = {name: tiny_site(root / "sites" / name, number, **restoring) for number, name in enumerate(SITES)}
     training = {**PRETRAINING_SCALES["quick"].training, "epochs": 1, "batch_size": 2, "warmup_rounds": 0}
     (row,) = (row for row in PRESETS["fl-endovit-table7"].variants if row.label == "SSS, FedAvg")
-    return replace(
-        resolved(Run(replace(row, data=DataChanges()), 1, COUNT, training, files)),
-        variant=replace(row, data=DataChanges(), arguments={"swa": {"start": 1}}),
-    )
+    row = replace(row, data=DataChanges())
+    run = resolved(Run(row, 1, COUNT, training, files))
+    return replace(run, variant=replace(row, arguments={"swa": {"start": 1}}))
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,7 @@ def everything(tmp_path_factory):
     folder = tmp_path_factory.mktemp("many")
     comparison = illustrated(folder, 27)
     failed = Result(replace(comparison.results[5].run), reason="too few <sites>")
-    results = (*comparison.results[:5], failed, *comparison.results[6:])
-    return page_of(replace(comparison, results=results), folder)
+    return page_of(replace(comparison, results=(*comparison.results[:5], failed, *comparison.results[6:])), folder)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +58,8 @@ def test_narrow_frames_stand_in_pairs_and_printed_every_method_is_named(everythi
     view = open_page(everything, WIDE)
     view.page.emulate_media(media="print")
     assert view.page.locator(".frames td .who:visible").count() >= 26 * 4
-    assert view.page.evaluate(
-        "() => [...document.querySelectorAll('.frames img')]"
-        ".every(e => e.getBoundingClientRect().right <= document.documentElement.clientWidth)"
-    )
+    inside = "e => e.getBoundingClientRect().right <= document.documentElement.clientWidth"
+    assert view.page.evaluate(f"() => [...document.querySelectorAll('.frames img')].every({inside})")
     assert view.pdf().startswith(b"%PDF")
 
 

@@ -133,19 +133,16 @@ def test_a_picture_is_the_best_where_the_rows_answers_differ(tmp_path):
         for picture, value in zip(one.scores["sites"]["a"]["pictures"], (0.0, None), strict=True):
             picture["value"] = value
     rows = dict(gallery(comparison, comparison.groups[0]).places)["a"]
-    assert [[(one.text, one.best) for one in row.answers] for row in rows] == [
-        [("0.000", False)] * 3,
-        [("–", False)] * 3,
-    ]
+    answers = [[(one.text, one.best) for one in row.answers] for row in rows]
+    assert answers == [[("0.000", False)] * 3, [("–", False)] * 3]
 
 
 def test_the_site_outside_is_a_place_of_its_own(tmp_path):
     """The server's model is tested there, or the row's own model."""
     comparison = illustrated(tmp_path, 2)
     first, second = comparison.results
-    second = replace(
-        second, run=replace(second.run, variant=replace(second.run.variant, data=DataChanges(held_out_trains=True)))
-    )
+    own = replace(second.run.variant, data=DataChanges(held_out_trains=True))
+    second = replace(second, run=replace(second.run, variant=own))
     for result, where in ((first, "server"), (second, HELD_OUT)):
         folder = result.folder / where / TESTED
         result.scores["held_out"] = metrics(0.3) | {"pictures": [picture_record(folder, "smoke", 0.3)]}

@@ -22,13 +22,7 @@ from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import plan, schedule
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant
-from shared_components.experiments.comparison.presets import (
-    PRESETS,
-    of_methods,
-    preset_named,
-    with_arguments,
-    with_network,
-)
+from shared_components.experiments.comparison.presets import PRESETS, preset_named, with_arguments, with_network
 from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
 from shared_components.flare.deployment.job_folder import jobs_folder
@@ -48,7 +42,7 @@ def test_presets_have_the_rows_of_the_papers_tables():
     methods = {variant.method for variant in PRESETS["fl-endovit-aggregation"].variants}
     assert methods == {"centralised", "fedsam", "fedavg", "fedmedian", "qfedavg", "fedavgm", "multi_krum", "fedadam"}
     assert [variant.method for variant in preset_named("all").variants] == [n for n in method_names() if n != "surgfed"]
-    assert of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
+    assert compare.presets.of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
     assert re.fullmatch(r"Comparison of \d\d methods", preset_named("all").title)
 
 
@@ -97,8 +91,7 @@ def test_a_runs_folder_depends_on_the_targets_of_each_sites_task(tmp_path):
     )  # fmt: skip
     before = run_of(depth_site).name
     [depth] = samples(load_site(depth_site), "train", SampleSpec(targets=("depth",)))[0].targets["depth"]
-    noise = np.random.default_rng(0).integers(0, 60000, (64, 96)).astype(np.uint16)
-    cv2.imwrite(str(depth), noise)
+    cv2.imwrite(str(depth), np.random.default_rng(0).integers(0, 60000, (64, 96)).astype(np.uint16))
     os.utime(depth_site, (1, 1))  # a digest is kept as long as the description is not touched
     assert run_of(depth_site).name != before
     other = run_of(depth_site, variant=Variant("PFedSIS", "pfedsis"))  # cannot learn depth: a dash beside others
@@ -128,41 +121,38 @@ def test_arguments_are_added_to_the_rows_of_their_method():
             compare.arguments([text])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--size", "33x64"], "the size is 33x64, but PvtFpn takes multiples of 32; use 32x64"),
-        (["--size", "0x64"], "height is 0; it is a whole number, at least 1"), (["--size", "64"], "--size is '64'"),
-        (["--rounds", "0"], "rounds is 0; it is a whole number, at least 1"),
-        (["--iterations", "0"], "iterations is 0"), (["--batch-size", "-1"], "batch_size is -1"),
-        (["--learning-rate", "nan"], "learning_rate is nan; it is a number, at least 0"),
-        (["--threads", "0"], "threads is 0"), (["--jobs", "0"], "--jobs is 0"), (["--seeds", "1,1"], "each once"),
-        (["--held-out", "site-1"], "--held-out names one of the sites in --sites"),
-        (["--argument", "fedavgm.momentun=1"], "momentun"),
-        (["--argument", "fedavgm.momentum=["], "--argument fedavgm.momentum: '[' is not valid YAML ("),
-        (["--argument", "fedavgm.momentum=&a [*a]"], "--argument fedavgm.momentum: '&a [*a]' refers to itself"),
-        (["--argument", "fedavgm.momentum=.nan"], "momentum is nan; it is a number"),
-        (["--argument", "fedavgm.momentum="], "momentum is None; it is a number"),
-        (["--argument", "fedavgm.momentum=0.5", "--argument", "fedavgm.momentum=0.9"], "fedavgm.momentum twice"),
-        (["--learning-rate", "0"], "--learning-rate is 0, which trains nothing"),
-        (["--seeds", "1000000000"], "the count of --seeds is 1000000000; it is a whole number, at least 1 and at most"),
-        (["--seeds", "1,99999999999999999999"], "a seed of --seeds is 99999999999999999999"),
-        (["--methods", ""], "method '' does not exist"),
-        (["--methods", "fedavg,fedsgd"], "'fedsgd' does not exist"),
-        (["--methods", "surgfed", "--network", "architecture=huge"], "architecture 'huge' is unknown; use one of cpu"),
-        (["--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst"),
-        (["--preset", "fl-endovit-table5", "--bundle", "pvt_fpn"], "but each row names its bundle; compare"),
-        (["--network", "appearance_head"], "--network is 'appearance_head'; give an argument of the network such as"),
-        (["--network", "=true"], "--network is '=true'; give an argument"),
-        (["--network", "depth=["], "--network depth: '[' is not valid YAML ("),
-        (["--network", "depth=4", "--network", "depth=5"], "--network gives depth twice; keep one of them"),
-        (["--network", "depth=4"], "network: unknown argument 'depth'; PvtFpn takes "),
-        (["--network", "appearance_head=7"], "network: appearance_head is 7; it is true or false"),
-        (["--network", "appearance_head=.nan"], "network: appearance_head is nan"),
-        (["--preset", "table1"], f"'table1' does not exist; use one of {', '.join([*PRESETS, 'all'])}"),
-        (["--start", "/nowhere/b0.pth"], "checkpoint /nowhere/b0.pth does not exist"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("words, message", [
+    (["--size", "33x64"], "the size is 33x64, but PvtFpn takes multiples of 32; use 32x64"),
+    (["--size", "0x64"], "height is 0; it is a whole number, at least 1"), (["--size", "64"], "--size is '64'"),
+    (["--rounds", "0"], "rounds is 0; it is a whole number, at least 1"), (["--iterations", "0"], "iterations is 0"),
+    (["--batch-size", "-1"], "batch_size is -1"),
+    (["--learning-rate", "nan"], "learning_rate is nan; it is a number, at least 0"),
+    (["--threads", "0"], "threads is 0"), (["--jobs", "0"], "--jobs is 0"), (["--seeds", "1,1"], "each once"),
+    (["--held-out", "site-1"], "--held-out names one of the sites in --sites"),
+    (["--argument", "fedavgm.momentun=1"], "momentun"),
+    (["--argument", "fedavgm.momentum=["], "--argument fedavgm.momentum: '[' is not valid YAML ("),
+    (["--argument", "fedavgm.momentum=&a [*a]"], "--argument fedavgm.momentum: '&a [*a]' refers to itself"),
+    (["--argument", "fedavgm.momentum=.nan"], "momentum is nan; it is a number"),
+    (["--argument", "fedavgm.momentum="], "momentum is None; it is a number"),
+    (["--argument", "fedavgm.momentum=0.5", "--argument", "fedavgm.momentum=0.9"], "fedavgm.momentum twice"),
+    (["--learning-rate", "0"], "--learning-rate is 0, which trains nothing"),
+    (["--seeds", "1000000000"], "the count of --seeds is 1000000000; it is a whole number, at least 1 and at most"),
+    (["--seeds", "1,99999999999999999999"], "a seed of --seeds is 99999999999999999999"),
+    (["--methods", ""], "method '' does not exist"),
+    (["--methods", "fedavg,fedsgd"], "'fedsgd' does not exist"),
+    (["--methods", "surgfed", "--network", "architecture=huge"], "architecture 'huge' is unknown; use one of cpu"),
+    (["--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst"),
+    (["--preset", "fl-endovit-table5", "--bundle", "pvt_fpn"], "but each row names its bundle; compare"),
+    (["--network", "appearance_head"], "--network is 'appearance_head'; give an argument of the network such as"),
+    (["--network", "=true"], "--network is '=true'; give an argument"),
+    (["--network", "depth=["], "--network depth: '[' is not valid YAML ("),
+    (["--network", "depth=4", "--network", "depth=5"], "--network gives depth twice; keep one of them"),
+    (["--network", "depth=4"], "network: unknown argument 'depth'; PvtFpn takes "),
+    (["--network", "appearance_head=7"], "network: appearance_head is 7; it is true or false"),
+    (["--network", "appearance_head=.nan"], "network: appearance_head is nan"),
+    (["--preset", "table1"], f"'table1' does not exist; use one of {', '.join([*PRESETS, 'all'])}"),
+    (["--start", "/nowhere/b0.pth"], "checkpoint /nowhere/b0.pth does not exist"),
+])  # fmt: skip
 def test_impossible_options_are_refused_before_anything_is_rendered(words, message, tmp_path, monkeypatch):
     monkeypatch.setattr(compare.sites, "write_site", lambda *_, **__: pytest.fail("a site was rendered"))
     chosen = [] if words[0] in ("--methods", "--preset") else ["--methods", "fedavg,fedavgm"]
@@ -171,17 +161,11 @@ def test_impossible_options_are_refused_before_anything_is_rendered(words, messa
     assert not (tmp_path / "out").exists()
 
 
-def test_bundle_network_and_optimizer_reach_every_row_and_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
-
-    def runs(*words):
-        args = parsed("--methods", "fedavg,local", "--seeds", "7,", "--start", "random", "--out", str(tmp_path), *words)
-        preset = compare.chosen(args)
-        return preset, compare.planned(args, preset)
-
-    _, plain = runs()
+def test_bundle_network_and_optimizer_reach_every_row_and_its_name(planned):
+    words = ("--methods", "fedavg,local", "--start", "random", "--scale", "small")
+    _, plain = planned(*words)
     options = ["--bundle", "surgfed", "--network", "architecture=cpu_large", "--network", "size=96"]
-    preset, changed = runs(*options, "--optimizer", "sgd")
+    preset, changed = planned(*words, *options, "--optimizer", "sgd")
     for run in changed:
         bundle = run.open_bundle()
         assert (bundle.name, bundle.network["architecture"], bundle.network["size"]) == ("surgfed", "cpu_large", 96)
@@ -236,8 +220,7 @@ def test_synthetic_sites_differ_in_look_and_the_last_is_poor(tmp_path):
     files, held_out = synthetic_sites(tmp_path, SCALES["quick"])
     counts = {name: len(samples(load_site(path, name=name), "train")) for name, path in files.items()}
     assert counts == {"site-1": 8, "site-2": 8, "site-3": 4}
-    texts = {yaml.safe_load(path.read_text())["text"] for path in [*files.values(), held_out]}
-    assert len(texts) == 4
+    assert len({yaml.safe_load(path.read_text())["text"] for path in [*files.values(), held_out]}) == 4
     before = held_out.stat().st_mtime_ns
     assert synthetic_sites(tmp_path, SCALES["quick"]) == (files, held_out)
     assert held_out.stat().st_mtime_ns == before

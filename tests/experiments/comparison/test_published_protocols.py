@@ -33,21 +33,13 @@ CLIPS = {("VitClips", "base", LOW, 40, 16, "1 epoch", "sgd", 5e-3)}
 PROTOCOLS = {  # network, its size, input, rounds, batch, length of a round, optimiser and its rate
     "pfedsis": PFEDSIS,
     "fl-endovit-aggregation": PFEDSIS,  # PFedSIS's network, as in the title
-    "fl-endovit-table1": MAE,
-    "fl-endovit-table2": SEGMENTATION,
-    "fl-endovit-table3": TRIPLETS,
-    "fl-endovit-table4": STAGES,
-    "fl-endovit-table5": CLIPS,
-    "fl-endovit-table6-segmentation": SEGMENTATION,
-    "fl-endovit-table6-triplets": TRIPLETS,
-    "fl-endovit-table6-phases": STAGES,
-    "fl-endovit-table7": MAE,
+    "fl-endovit-table1": MAE, "fl-endovit-table2": SEGMENTATION, "fl-endovit-table3": TRIPLETS,
+    "fl-endovit-table4": STAGES, "fl-endovit-table5": CLIPS, "fl-endovit-table6-segmentation": SEGMENTATION,
+    "fl-endovit-table6-triplets": TRIPLETS, "fl-endovit-table6-phases": STAGES, "fl-endovit-table7": MAE,
     "fl-endovit-table10": CLIPS | {("ResNetClips", None, LOW, 40, 16, "1 epoch", "sgd", 5e-3)},
-    "fl-endovit-table11": CLIPS,
-    "fedsurg": CLIPS,
-    "fedst": FEDST,
+    "fl-endovit-table11": CLIPS, "fedsurg": CLIPS, "fedst": FEDST,
     "surgfed": {("Sam2Clips", "small", (512, 512), 100, 1, "3 epochs", "adamw", 1e-4)},  # without decay: Adam
-}
+}  # fmt: skip
 NEW_IN_2_1 = ("temporal_positional_encoding_projection_layer", "occlusion_spatial_embedding_parameter")
 OWN_ROUNDS = {"fedst-figure6"}  # its rows communicate more or less often
 TWICE = {"fedst-figure5", "fedst-figure7"}  # rows with synthetic frames have twice the steps
@@ -73,11 +65,6 @@ def test_every_preset_has_its_papers_protocol(name):
         protocols = {(*row[:5], row[5].replace("200", "100"), *row[6:]) for row in protocols}
     published = PROTOCOLS[expected]
     assert protocols == published or (expected == "fedst" and protocols and protocols < published)
-
-
-def test_rows_that_communicate_more_or_less_often_take_the_published_steps():
-    for run in trained_runs("fedst-figure6"):
-        assert run.rounds * run.settings().iterations == 30_000 and run.settings().optimizer == "adamw"
 
 
 @pytest.mark.parametrize("name", SURGFED_TABLES)
@@ -116,7 +103,6 @@ def test_the_shipped_weights_are_of_another_network(at_paper_scale):
 
 @pytest.fixture
 def narrow_small(monkeypatch):
-    """Give SAM2 small half a million parameters."""
     monkeypatch.setitem(ARCHITECTURES, "small", TOY)
 
 
@@ -126,11 +112,6 @@ def test_every_row_begins_from_the_named_file(at_paper_scale, narrow_small, tmp_
     runs = at_paper_scale("--start", path)
     assert {(run.start, run.start_file) for run in runs} == {("file", path)}
     assert len(runs) == len(PRESETS["surgfed-table2"].variants)
-
-
-def test_a_file_that_lacks_a_tensor_is_refused_before_anything_is_rendered(at_paper_scale, narrow_small, tmp_path):
-    with pytest.raises(CheckpointError, match=r"another network than SAM2.1 small: it lacks no_memory_embedding$"):
-        at_paper_scale("--start", str(published(tmp_path, without="no_mem_embed")))
 
 
 def test_the_published_weights_reach_the_network_that_a_row_trains(at_paper_scale, narrow_small, tmp_path):

@@ -9,10 +9,10 @@ from scipy import stats
 from shared_components.experiments.comparison import charts, results
 from shared_components.experiments.comparison.charts import cost_panel, curve_panel, panels, score_panel
 from shared_components.experiments.comparison.output import as_page
-from shared_components.experiments.comparison.results import _holm, _p_value, mean_and_deviation, verdict
+from shared_components.experiments.comparison.results import _holm, _p_value, verdict
 from shared_components.experiments.comparison.tables import score_table
 from shared_components.reporting.axes import COLOURS
-from tests.experiments.comparison.conftest import DICE, HD95, SITES, compared, illustrated, result
+from tests.experiments.comparison.conftest import DICE, SITES, compared, illustrated, result
 
 
 def contest(comparison, metric):
@@ -22,17 +22,6 @@ def contest(comparison, metric):
 def paired(a, b):
     """Two rows A and B, by seeds from 1 on with the same value at both sites."""
     return compared(*(result(label, s, (v, v)) for label, row in (("A", a), ("B", b)) for s, v in enumerate(row, 1)))
-
-
-def test_average_worst_site_and_sample_deviation():
-    one = result("FedAvg", 1, (0.5, 0.25))
-    group = compared(one).groups[0]
-    assert one.average(group, DICE) == 0.375 and one.worst(group, DICE) == 0.25
-    assert one.average(group, HD95) == 12.5 and one.worst(group, HD95) == 15.0
-    assert mean_and_deviation([1.0, 3.0]) == (2.0, pytest.approx(math.sqrt(2)))
-    mean, deviation = mean_and_deviation([1.0, math.nan])
-    assert mean == 1.0 and math.isnan(deviation)
-    assert all(map(math.isnan, mean_and_deviation([])))
 
 
 def test_the_best_two_are_paired_by_seed():
@@ -108,8 +97,7 @@ def test_costs_are_megabytes_of_both_directions_and_the_slowest_sites_seconds(fe
     panel = score_panel(few, group)  # has every site and seed
     for svg in (*panel.charts, *panel.narrow):
         assert svg.count("<circle") == 3 * 2 and "<title>Method 1, b: 0.06000</title>" in svg
-    depth = next(group for group in two_tasks.groups if group.card.kind == "depth")
-    panel = cost_panel(two_tasks, depth)
+    panel = cost_panel(two_tasks, next(group for group in two_tasks.groups if group.card.kind == "depth"))
     assert "Down and left is good" in panel.text and "RMSE mm, lower is better" in panel.charts[0]
 
 

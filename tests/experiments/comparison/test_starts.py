@@ -32,10 +32,8 @@ def test_rows_without_weights_are_left_out_with_a_remark_and_none_begins_from_ot
     preset, runs = planned()
     starts = {run.variant.label.partition(",")[0]: run.start for run in runs}
     assert starts == {"Random": "random", "FL-EndoViT": "rendered"} and len(runs) == 4
-    assert preset.remark == (
-        "Without rows of ImageNet and CEN-EndoViT, since no weights are given: "
-        "--start-of imagenet=FILE --start-of centralised=FILE"
-    )
+    without = "Without rows of ImageNet and CEN-EndoViT, since no weights are given"
+    assert preset.remark == f"{without}: --start-of imagenet=FILE --start-of centralised=FILE"
     assert preset.versus == ()
     assert not str(given_starts(["imagenet=~/mae.pth"])["imagenet"]).startswith("~")
     row = compare.presets.PRESETS["fedsurg"].variants[0]

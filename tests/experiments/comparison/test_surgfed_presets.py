@@ -5,21 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.commands import compare
 from shared_components.core.aggregators.language_guided import LanguageGuided
 from shared_components.core.bundle import load_bundle, needs_square_frames
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.delta import delta_of
-from shared_components.experiments.comparison.plan import NO_TRAINING, Run, Variant, resolved, scale_of
+from shared_components.experiments.comparison.plan import NO_TRAINING, Run, resolved, scale_of
 from shared_components.experiments.comparison.presets import PRESETS
-from shared_components.experiments.comparison.results import Comparison
 from shared_components.experiments.comparison.sites import hospital_sites
 from shared_components.experiments.comparison.surgfed_presets import HOSPITALS, SURGFED_SCALES, SURGFED_TABLES
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.parts import freeze, inside, resolve
-from tests.experiments.comparison.conftest import SITES, mixed, parsed
+from tests.experiments.comparison.conftest import THREE, compared, mixed
 
 TEXTS = ("selection", "prompt", "none")
 ROWS = {row.label: row for preset in SURGFED_TABLES.values() for row in preset.variants}
@@ -85,14 +83,11 @@ def test_a_row_that_trains_nothing_has_one_step_at_a_rate_of_0():
 
 
 def test_the_improvement_is_measured_against_local_training_of_all_parts():
-    untrained, part = Variant("Untrained", "local", trains=False), Variant("Part", "local", training={"fixed": ["a"]})
-    results = []
-    for variant in (untrained, part, Variant("Local", "local")):
-        one = mixed(variant.label, 1, (0.4, 0.2), 4.0)
-        results.append(replace(one, run=replace(one.run, variant=variant)))
-    delta = delta_of(Comparison("A title", "delta", (), (*SITES, "c"), tuple(results)))
+    rows = {"Untrained": {"trains": False}, "Part": {"training": {"fixed": ["a"]}}, "Local": {}}
+    results = [mixed(label, 1, (0.4, 0.2), 4.0, method="local", **row) for label, row in rows.items()]
+    delta = delta_of(compared(*results, sites=THREE))
     assert [result.run.variant.label for result in delta.baseline] == ["Local"]
-    assert delta_of(Comparison("A title", "delta", (), (*SITES, "c"), tuple(results[:2]))) is None
+    assert delta_of(compared(*results[:2], sites=THREE)) is None
 
 
 def test_the_papers_five_data_sets_are_rendered_for_two_tasks(tmp_path):
@@ -103,9 +98,7 @@ def test_the_papers_five_data_sets_are_rendered_for_two_tasks(tmp_path):
 
 
 @pytest.mark.parametrize("words", [("--preset", "surgfed-table1"), ("--methods", "surgfed")])
-def test_frames_are_square_where_the_network_takes_no_other(words, tmp_path, monkeypatch):
-    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
-    args = parsed(*words, "--start", "random", "--out", str(tmp_path))
+def test_frames_are_square_where_the_network_takes_no_other(words, planned):
     assert needs_square_frames("surgfed") and not needs_square_frames("pvt_fpn")
-    for run in compare.planned(args, compare.chosen(args)):
+    for run in planned(*words, "--scale", "small", "--start", "random")[1]:
         assert run.settings().height == run.settings().width == 96

@@ -58,17 +58,14 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     assert texts(edges)[0][5:7] == ["8.00 ± 1.41", "7.00 ± 1.41"] and marks(edges)[0][5] == "second"
 
 
-@pytest.mark.parametrize(
-    ("dice", "metric", "expected"),
-    [
-        ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
-        ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
-        ((0.0, 0.3, None), DICE, ["", "best", ""]),  # no score of 0 is marked
-        ((0.5, 0.5, 0.5), DICE, [""] * 3), ((0.0, 0.0, 0.0), DICE, [""] * 3), ((1.0, 1.0, 1.0), ASSD, [""] * 3),
-        ((0.5, 0.500001, 0.5), DICE, [""] * 3),  # equal as written
-        ((0.0, None, None), DICE, [""] * 3),  # a lone number is better than nothing
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("dice, metric, expected", [
+    ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
+    ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
+    ((0.0, 0.3, None), DICE, ["", "best", ""]),  # no score of 0 is marked
+    ((0.5, 0.5, 0.5), DICE, [""] * 3), ((0.0, 0.0, 0.0), DICE, [""] * 3), ((1.0, 1.0, 1.0), ASSD, [""] * 3),
+    ((0.5, 0.500001, 0.5), DICE, [""] * 3),  # equal as written
+    ((0.0, None, None), DICE, [""] * 3),  # a lone number is better than nothing
+])  # fmt: skip
 def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
     outcome = compared(
         *(result(label, 1, None if value is None else (value,) * 2) for label, value in zip("ABC", dice, strict=True))
@@ -119,8 +116,7 @@ def test_the_presets_own_table_comes_first():
 def test_csv_files_have_means_by_site_and_one_line_per_run_site_metric_and_class(comparison):
     rows = list(csv.DictReader(io.StringIO(output.summary_csv(comparison))))
     assert len(rows) == 2 * 4 * 5  # rows with results, metrics, sites with average, worst and held-out one
-    outcome = {(row["label"], row["site"], row["metric"]): row for row in rows}
-    worst = outcome["FedAvg", "worst site", "dice"]
+    worst = {(row["label"], row["site"], row["metric"]): row for row in rows}["FedAvg", "worst site", "dice"]
     assert float(worst["mean"]) == pytest.approx(0.2) and worst["seeds"] == "2"
     assert float(worst["deviation"]) == pytest.approx(0.02**0.5)
     rows = list(csv.DictReader(io.StringIO(output.scores_csv(comparison))))

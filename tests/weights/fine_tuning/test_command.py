@@ -2,7 +2,6 @@
 
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import yaml
 
@@ -10,14 +9,9 @@ from shared_components.cli import main
 from shared_components.commands import train as command
 from shared_components.core.trained_model import load_trained
 from shared_components.data.site_file import load_site
-from tests.data.custom.conftest import H, W, lay
+from tests.data.custom.conftest import NAMED, lay, photograph
 
-NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
 SMALL = ("--bundle", "toy", "--start", "random", "--size", "32x32", "--steps", "2", "--batch-size", "1")
-
-
-def photograph(index):
-    return np.random.default_rng(index).integers(0, 255, (H, W, 3), dtype=np.uint8)
 
 
 @pytest.fixture

@@ -4,22 +4,16 @@ import math
 
 import pytest
 
-from shared_components.weights.fine_tuning.plan import (
-    Counts,
-    Settings,
-    Speed,
-    automatic_batch_size,
-    choose_plan,
-    target_steps,
-)
+from shared_components.weights.fine_tuning import plan as planning
+from shared_components.weights.fine_tuning.plan import Settings
 
-FEW = Counts(train=4, validation=1, test=1)
-SECOND = Speed(step=1.0, validation=0.5, test=1.0)
+FEW = planning.Counts(train=4, validation=1, test=1)
+SECOND = planning.Speed(step=1.0, validation=0.5, test=1.0)
 
 
 def planned(minutes=5.0, counts=FEW, speed=SECOND, native=(192, 256), **given):
     size = given.get("size") or (192, 256)
-    return choose_plan(
+    return planning.choose_plan(
         Settings(minutes=minutes, **given), counts, speed, measured_at=size, native=native, batch=4, stride=32
     )
 
@@ -32,16 +26,14 @@ def test_few_frames_take_80_steps_with_twelve_validations_and_the_time_is_their_
     assert plan.seconds == pytest.approx(94.5)
 
 
-@pytest.mark.parametrize(
-    ("frames", "batch", "steps"), [(1, 2, 80), (8, 4, 80), (30, 4, 300), (31, 4, 310), (999, 4, 2000)]
-)
+@pytest.mark.parametrize("frames, batch, steps", [(1, 2, 80), (8, 4, 80), (30, 4, 300), (31, 4, 310), (999, 4, 2000)])
 def test_more_frames_are_seen_forty_times_within_bounds(frames, batch, steps):
-    assert target_steps(frames, batch) == steps
+    assert planning.target_steps(frames, batch) == steps
 
 
 @pytest.mark.parametrize(("frames", "gpu", "batch"), [(1, False, 2), (3, False, 3), (9, False, 4), (9, True, 8)])
 def test_a_batch_is_of_the_machine_and_of_no_more_frames_than_there_are_but_two(frames, gpu, batch):
-    assert automatic_batch_size(frames, gpu=gpu) == batch
+    assert planning.automatic_batch_size(frames, gpu=gpu) == batch
 
 
 def test_the_largest_size_that_fits_is_taken_and_none_beyond_the_frames_own():
@@ -61,20 +53,15 @@ def test_steps_are_as_many_as_fit_or_as_given_and_too_few_minutes_are_refused():
     assert 20 <= plan.steps < 80 and plan.seconds <= 60
     assert plan.steps == int(60 - 8 - 13 * 0.5), "what scoring and thirteen validations leave"
     assert planned(minutes=0.1, steps=500, native=(1080, 1920)).steps == 500
-    with pytest.raises(
-        ValueError, match=r"^0\.5 minutes are not enough: a step takes 1\.0 s here, .*--minutes 2, or a"
-    ):
+    with pytest.raises(ValueError, match=r"^0\.5 minutes are not enough: a step takes 1\.0 s here, .*--minutes 2, or"):
         planned(minutes=0.5)
     planned(minutes=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("minutes", math.nan), ("minutes", 0), ("minutes", -1), ("minutes", math.inf), ("minutes", "5"), ("steps", 0),
-        ("steps", 2.5), ("batch_size", 0), ("batch_size", True), ("seed", -1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("minutes", math.nan), ("minutes", 0), ("minutes", -1), ("minutes", math.inf), ("minutes", "5"), ("steps", 0),
+    ("steps", 2.5), ("batch_size", 0), ("batch_size", True), ("seed", -1),
+])  # fmt: skip
 def test_numbers_out_of_their_range_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=rf"^train: {name} is "):
         Settings(**{name: value})

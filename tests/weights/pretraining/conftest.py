@@ -15,8 +15,6 @@ TINY = {
     "bundle": "toy", "task": "segmentation", "phases": (Phase(64, 64, 7), Phase(64, 96, 5)), "seed": 5, "batch": 2,
     "frames": 3, "learning_rate": 1e-2, "looks": ("rose", "violet"),
 }  # fmt: skip
-
-
 once = functools.cache(held_out)
 
 
@@ -34,9 +32,7 @@ def tiny(**changes) -> Settings:
 def begin(toy_bundle, tmp_path):  # noqa: F811
     """Return a function that makes a pre-training of the toy, in a folder by its name."""
 
-    def made(
-        name="run", *, start="random", save_every=3, check_every=100, workers=0, say=None, **changes
-    ) -> Pretraining:
+    def made(name="run", *, start="random", save_every=3, check_every=100, workers=0, say=None, **changes):
         return Pretraining(
             tiny(**changes), tmp_path / name, start=start, save_every=save_every, check_every=check_every,
             workers=workers, say=say or io.StringIO(),

@@ -15,6 +15,7 @@ from shared_components.weights.pretraining import tracks
 from shared_components.weights.pretraining.learner import Learner
 from shared_components.weights.pretraining.plan import Phase
 from shared_components.weights.pretraining.train import Pretraining
+from tests.federation.conftest import same
 from tests.networks.conftest import TOY
 from tests.weights.pretraining.conftest import tiny
 
@@ -55,8 +56,7 @@ def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, 
         assert not begin("cut").run()
     assert begin("cut").run()  # the last step learns depth
     paths = [tmp_path / name / "model.safetensors" for name in ("whole", "cut")]
-    trained, again = map(load_weights, paths)
-    assert all(torch.equal(value, again[name]) for name, value in trained.items())
+    assert same(*map(load_weights, paths))
     last = whole.learner.network.state_dict()
     moved = {name for name, value in last.items() if not torch.equal(value, first[name])}
     assert any(name.startswith(ENCODERS[0]) for name in moved) and "depth_head.weight" in moved
@@ -76,10 +76,7 @@ def test_without_objects_the_encoder_learns_every_pixels_class_by_a_layer_that_a
     (layer,) = [network.layer for _, network in whole.learner.lessons[:1]]
     half = begin("half", **changes)
     half.learner.restore(whole.learner.tensors())
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(layer.parameters(), half.learner.lessons[0][1].layer.parameters(), strict=True)
-    )
+    assert same(layer.state_dict(), half.learner.lessons[0][1].layer.state_dict())
     trained = load_weights(tmp_path / "whole" / "model.safetensors")
     assert set(trained) == set(first)  # the layer is not among them
     last = whole.learner.network.state_dict()

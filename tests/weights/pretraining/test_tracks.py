@@ -12,8 +12,6 @@ from tests.weights.pretraining.conftest import tiny
 
 
 class Known(nn.Module):
-    """Answers with the given labels."""
-
     def __init__(self, label):
         super().__init__()
         self.unused = nn.Parameter(torch.zeros(1))

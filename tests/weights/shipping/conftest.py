@@ -36,14 +36,12 @@ FACTS = {
 
 @pytest.fixture
 def weights():
-    """Return the state of a tiny network."""
     torch.manual_seed(5)
     return Tiny().state_dict()
 
 
 @pytest.fixture
 def pretrained(tmp_path, weights):
-    """Return the folder of a pre-training."""
     folder = tmp_path / "run7"
     save_weights(folder / "model.safetensors", weights, NOTES)
     (folder / "pretraining.json").write_text(json.dumps(FACTS))

@@ -31,14 +31,10 @@ NONE_SCORED = ["--looks", "", "--unseen", "1", "--families", "random"]
 @pytest.fixture
 def real(tmp_path):
     """Return the site.yaml of a site that stands for a real one, with two videos."""
-    return write_site(
-        tmp_path / "real", look="ivory", seed=3, videos={"test": 2}, frames_per_video=6, height=64, width=96
-    )
+    return write_site(tmp_path / "a", look="ivory", seed=3, videos={"test": 2}, frames_per_video=6, height=64, width=96)
 
 
-def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
-    toy_bundles, pretrained, weights, real, monkeypatch, capsys
-):
+def test_weights_are_calibrated_and_others_anew(toy_bundles, pretrained, weights, real, monkeypatch, capsys):
     monkeypatch.setattr(command, "calibrate", partial(calibrate, plan=Plan(3, 3, 2, 1)))
     assert shipped(pretrained, *NONE_SCORED) == 0
     assert "next: surgfl calibrate one" in capsys.readouterr().out
@@ -48,10 +44,8 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     path = toy_bundles / "one" / MODEL
     made = read_calibration(path.with_name(FILE))
     card = made.facts.card
-    assert (
-        made.facts.weights == sha256_of(path)
-        and card["command"] == "surgfl calibrate one '--real=Hospital A=site.yaml'"
-    )
+    assert made.facts.weights == sha256_of(path)
+    assert card["command"] == "surgfl calibrate one '--real=Hospital A=site.yaml'"
     known = {"unseen": 4, "unseen microscope": 2, "unseen flexible": 2, "a grey frame": 1, "noise": 1}
     counts = known | {"a drawing of a house": 1, "Hospital A": 2}
     for groups in card["rates"].values():
@@ -119,12 +113,10 @@ def test_a_model_of_depth_and_a_bundle_without_weights_are_refused(tmp_path, wei
 
 
 @pytest.mark.usefixtures("toy_bundles")
-def test_a_site_whose_frames_cannot_be_read_is_refused_before_anything_is_measured(
-    tmp_path, weights, real, monkeypatch
-):
+def test_an_unreadable_site_is_refused_before_anything_is_measured(tmp_path, weights, real, monkeypatch):
     path = tmp_path / "model.safetensors"
     save_weights(path, weights, NOTES)
-    for mask in (tmp_path / "real").rglob("*.png"):
+    for mask in (tmp_path / "a").rglob("*.png"):
         mask.unlink()
     monkeypatch.setattr(calibrating, "_groups", lambda *_: pytest.fail("was measured before"))
     with pytest.raises(ValueError, match="split 'test' has no frames"):

@@ -68,9 +68,7 @@ def test_the_records_of_a_run_describe_its_training_also_with_small_batches(run)
     assert facts["frames"] == 5 * 2 + 1 * 1 and facts["steps"] == 2
 
 
-@pytest.mark.parametrize(
-    ("records", "sentence"), [(RECORDS[:-1], "has not finished"), ([{}], "records of this run cannot be read")]
-)
+@pytest.mark.parametrize(("records", "sentence"), [(RECORDS[:-1], "has not finished"), ([{}], "cannot be read")])
 def test_an_unfinished_or_damaged_run_is_refused_in_one_sentence(run, records, sentence):
     (run / "server" / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.raises(CheckpointError, match=sentence):

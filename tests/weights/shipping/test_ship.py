@@ -30,7 +30,6 @@ SMALL = ["--looks", "rose", "--unseen", "1", "--families", "random", "--videos",
 
 @pytest.fixture
 def real(tmp_path):
-    """Return the site.yaml of a site that stands for a real one."""
     return write_site(
         tmp_path / "secret-hospital", look="ivory", seed=3, videos={"test": 1}, frames_per_video=2, height=64, width=96
     )
@@ -84,9 +83,7 @@ def assert_scores_are(records, network, real):
     assert records[3]["dice"]["instrument"] == pytest.approx(of_one["dice"]["instrument"], abs=1e-12)
 
 
-def test_the_card_has_a_row_a_family_of_unseen_looks_and_says_how_the_weights_were_chosen(
-    toy_bundles, pretrained, tmp_path
-):
+def test_the_card_has_each_family_of_unseen_looks_and_the_choice(toy_bundles, pretrained, tmp_path):
     choice = {"chosen": "b", "candidates": ["a", "b"], "by": "8 unseen looks, OP1", "scores": {}}
     (tmp_path / "choice.json").write_text(json.dumps(choice))
     assert shipped(pretrained, "--families", "microscope,flexible", "--choice", str(tmp_path / "choice.json")) == 0
@@ -159,25 +156,20 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
     assert shipped_weights("two") == one / MODEL and main(["bundles", "--check"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--bundle", "three"], "bundle 'three' does not exist"),
-        (["--real", "Hospital A"], "--real is 'Hospital A'; give a name and a site"),
-        (["--real", "Hospital A=/nowhere/site.yaml"], "/nowhere/site.yaml: no such file"),
-        (["--real", "A=a.yaml", "--real", "A=b.yaml"], "--real gives A twice"),
-        (["--looks", "rsoe"], "look 'rsoe' is unknown"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    (["--bundle", "three"], "bundle 'three' does not exist"),
+    (["--real", "Hospital A"], "--real is 'Hospital A'; give a name and a site"),
+    (["--real", "Hospital A=/nowhere/site.yaml"], "/nowhere/site.yaml: no such file"),
+    (["--real", "A=a.yaml", "--real", "A=b.yaml"], "--real gives A twice"),
+    (["--looks", "rsoe"], "look 'rsoe' is unknown"),
+])  # fmt: skip
 def test_a_wrong_command_line_changes_nothing(toy_bundles, pretrained, capsys, more, message):
     assert shipped(pretrained, *more) == 2
     assert message in capsys.readouterr().err
     assert not list(toy_bundles.glob("*/models/model.*"))
 
 
-def test_a_card_without_marks_or_a_site_without_a_test_split_is_refused_before_anything_is_rendered(
-    toy_bundles, pretrained, real, capsys, monkeypatch
-):
+def test_unusable_cards_and_sites_are_refused_first(toy_bundles, pretrained, real, capsys, monkeypatch):
     card = toy_bundles / "one" / "docs" / "README.md"
     card.write_text(card.read_text().replace("begin of weights", "start of weights"))
     monkeypatch.setattr(ship.shipping, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
