@@ -5,10 +5,8 @@ import os
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 
 from shared_components.cli import main
 from shared_components.commands import jobs as command
@@ -16,7 +14,6 @@ from shared_components.core.method import method_names
 from shared_components.federation.messages import Job, with_changes
 from shared_components.flare.deployment.job_files import described_jobs, outdated_files
 from shared_components.flare.deployment.job_folder import JobFolderError, jobs_folder
-from shared_components.flare.deployment.kits import ALLOW_LIST
 from shared_components.flare.deployment.submission import find_job, parse_settings, production_copy, write_submission
 from tests.flare.simulator import JOBS, SERVER
 
@@ -34,12 +31,6 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_committed_jobs_are_what_the_file_gives():
     assert main(["jobs", "--check"]) == 0 and outdated_files(jobs_folder()) == []
-
-
-@pytest.mark.parametrize("name", described_jobs(jobs_folder()))
-def test_every_row_is_a_job(name):
-    written = args_of(jobs_folder() / name)
-    assert written == described_jobs(jobs_folder())[name] and Job(**written).method in (name, "fedavg", "fedsam")
 
 
 def test_a_changed_file_is_refused_and_written_anew(folder, capsys):
@@ -93,35 +84,24 @@ def test_a_null_setting_means_its_default_and_iterations_replace_epochs():
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("change", "words"),
     [
-        ("  fedavgg: {}\n", "fedavgg is no method"), ("  fedavg: {rouns: 3}\n", "jobs.yaml: .*fedavg.* twice"),
-        ("more: {}\n", "must have the keys 'all'"), ("  - a\n", r"jobs\.yaml: "),
+        (lambda text: f"{text}  fedavgg: {{}}\n", "fedavgg is no method"),
+        (lambda text: f"{text}  - a\n", r"jobs\.yaml: "),
+        (lambda text: f"{text}  fedavg: {{rouns: 3}}\n", "jobs.yaml: .*fedavg.* twice"),
+        (lambda text: f"{text}more: {{}}\n", "must have the keys 'all'"),
+        (lambda text: "all: 3\njobs: {}\n", "must contain 'key: value' lines"),
+        (lambda text: text.replace("  fedavg: {}\n", ""), "fedavg has no row; add it under 'jobs'"),
+        (lambda text: text.replace("  fedavg: {}", "  fedavg: {rouns: 3}"), "key 'rouns'; did you mean 'rounds'"),
+        *((lambda text, row=row: text.replace("  fedavg: {}", f"  fedavg:{row}"), "write its settings as 'name: value'")
+          for row in ("", " 3", " [rounds]")),
     ],
 )  # fmt: skip
-def test_a_wrong_row_is_refused(folder, capsys, row, words):
-    with (folder / "jobs.yaml").open("a") as file:
-        file.write(row)
+def test_a_wrong_row_is_refused(folder, capsys, change, words):
+    path = folder / "jobs.yaml"
+    path.write_text(change(path.read_text()))
     assert main(["jobs"]) == 2
     assert re.search(words, capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("  fedavg: {}", "  fedavg: {rouns: 3}", "fedavg: unknown key 'rouns'; did you mean 'rounds'? known keys: "),
-        *(
-            ("  fedavg: {}", f"  fedavg:{row}", "write its settings as 'name: value'")
-            for row in ("", " 3", " [rounds]")
-        ),
-        (None, "all: 3\njobs: {}\n", "must contain 'key: value' lines"),
-        ("  fedavg: {}\n", "", "fedavg has no row; add it under 'jobs'"),
-    ],
-)  # fmt: skip
-def test_an_unknown_key_and_a_method_without_a_row_are_refused(folder, capsys, old, new, words):
-    path = folder / "jobs.yaml"
-    path.write_text(path.read_text().replace(old, new) if old else new)
-    assert main(["jobs"]) == 2 and words in capsys.readouterr().err
 
 
 def test_a_job_without_a_card_is_refused(folder, capsys):
@@ -177,10 +157,11 @@ def test_links_and_special_files_are_refused(job, tmp_path):
         ('{"name": "a", "name": "b"}', "it has the key 'name' twice"),
         ('{"deploy_map": 3}', "has no deploy_map"),
         ('{"deploy_map": {"other": ["@ALL"]}}', "names 'other', no folder of the job"),
-        ('{"deploy_map": {"../pfedsis/app": ["@ALL"]}}', "no folder of the job"),
+        *((f'{{"deploy_map": {{"{app}": ["@ALL"]}}}}', "no folder of the job") for app in ("../pfedsis/app", "..", "")),
     ],
 )  # fmt: skip
 def test_a_folder_that_is_no_job_is_refused(job, tmp_path, meta, words):
+    (tmp_path / "config").mkdir()
     (job / "meta.json").unlink() if meta is None else (job / "meta.json").write_text(meta)
     with pytest.raises(JobFolderError, match=words):
         production_copy(job, tmp_path / "to")
@@ -247,36 +228,3 @@ def test_a_job_of_another_project_is_refused(tmp_path):
     (job / SERVER).write_text('{"workflows": []}')
     with pytest.raises(ValueError, match="is not from SurgFL"):
         write_submission(job, tmp_path / "b")
-
-
-def classes_of(value):
-    """Yield every class that a config names, however deep."""
-    if isinstance(value, dict):
-        yield from (value[key] for key in ("path", "class_path") if key in value)
-        for item in value.values():
-            yield from classes_of(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from classes_of(item)
-
-
-@pytest.mark.parametrize("side", ["server", "client"])
-def test_the_allow_list_is_the_union_of_the_classes_in_all_jobs(side):
-    configs = sorted(JOBS.glob(f"*/app/config/config_fed_{side}.json"))
-    named = {name for path in configs for name in classes_of(json.loads(path.read_text()))}
-    listed = json.loads(ALLOW_LIST.read_text())[side]["class_allow_list"]
-    assert len(configs) == len(list(JOBS.glob("*/meta.json"))) > 20
-    assert sorted(named) == listed
-
-
-@pytest.mark.parametrize("side", ["server", "client"])
-def test_flare_allows_the_listed_classes_and_no_others(side, tmp_path):
-    listed = json.loads(ALLOW_LIST.read_text())
-    mode, resources = "class_list_enforcement_mode", tmp_path / "resources.json"
-    resources.write_text(json.dumps({mode: listed[mode], **listed[side]}))
-    place = SimpleNamespace(get_resources_file_path=lambda: str(resources))
-    for name in listed[side]["class_allow_list"]:
-        ComponentPathAuthorizer().authorize_component_config({"path": name}, workspace=place)
-    for name in ("shared_components.flare.filters.Other", "nvflare.app_common.np.np_trainer.NPTrainer", "os.system"):
-        with pytest.raises(Exception, match="is not in allow_list"):
-            ComponentPathAuthorizer().authorize_component_config({"path": name}, workspace=place)

@@ -191,7 +191,6 @@ def key_of(kits):
 
 
 def numbers(kits):
-    """Return the number of an encrypted key."""
     return load_pem_private_key(key_of(kits).encode(), WORDS.encode()).private_numbers().d
 
 
@@ -312,7 +311,6 @@ def test_a_weak_passphrase_makes_nothing(kits, described, passphrase, words, lat
 
 @pytest.fixture
 def command(described, tmp_path):
-    """Return a function that runs `surgfl provision` with these options."""
     (tmp_path / "federation.yaml").write_text(yaml.safe_dump(described))
     base = ["provision", str(tmp_path / "federation.yaml"), "--out", str(tmp_path / "kits")]
     return lambda *options: main([*base, *map(str, options)])

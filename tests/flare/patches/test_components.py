@@ -1,9 +1,7 @@
 """Components install the replacements that their process needs; simulator workers; an administrator's downloads."""
 
 import sys
-import threading
 from contextlib import nullcontext
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -15,11 +13,9 @@ from nvflare.fuel.hci.client import file_transfer
 from nvflare.fuel.hci.client.api_status import APIStatus
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 from nvflare.fuel.hci.proto import MetaKey, ProtoKey
-from nvflare.private.fed.app.simulator import simulator_runner
 from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
-from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
@@ -59,70 +55,26 @@ def test_a_component_replaces_what_its_process_needs(component, replaced):
     assert {(owner, name) for owner, name in ALL if hasattr(getattr(owner, name), REPLACES)} == replaced
 
 
-TOGETHER = 5  # maximum seconds that one thread waits for the other
+class Runner:
+    """The parts of FLARE's runner of a simulator that its threads share."""
+
+    def get_next_run_client(self): ...
 
 
-class Pause:
-    """An object that FLARE copies after writing a name and before sending it: wait until both threads have written."""
+def test_each_worker_receives_its_own_name_and_all_threads_share_one_queue_of_sites():
+    runner, seen = Runner(), []
+    runner.build_ctx = {"client_name": None}
 
-    def __init__(self, barrier):
-        self.barrier, self.workspace = barrier, "ws"
+    def do_one_task(own, client):
+        own.build_ctx["client_name"] = client
+        seen.append(own)
 
-    def __deepcopy__(self, memo):
-        self.barrier.wait(TOGETHER)
-        return SimpleNamespace(workspace=self.workspace)
+    for client in ("hospital-a", "hospital-b"):
+        worker_names._with_own_dictionary(do_one_task, runner, client)
 
-
-class Worker:
-    """The connection to a worker process that records its name and then stops."""
-
-    def __init__(self):
-        self.names, self.answers = [], [True, "done"]
-
-    def send(self, data):
-        if isinstance(data, dict):
-            self.names.append(data[SimulatorConstants.BUILD_CTX]["client_name"])
-
-    def recv(self):
-        return self.answers.pop(0)
-
-
-def test_each_worker_receives_its_own_name(monkeypatch, tmp_path):
-    worker_names.separate_worker_names()
-    worker_names.separate_worker_names()  # a second controller in the process changes nothing
-    kind, workers = SimulatorClientRunner, {"hospital-a": Worker(), "hospital-b": Worker()}
-    runner = kind.__new__(kind)
-    cell = SimpleNamespace(get_root_url_for_child=lambda: "root", get_internal_listener_url=lambda: "parent")
-    clients = [SimpleNamespace(client_name=name, token="token", cell=cell) for name in workers]
-    runner.__dict__.update(
-        args=SimpleNamespace(workspace=str(tmp_path), log_config=None), build_ctx={"client_name": None},
-        deploy_args=Pause(threading.Barrier(2)), client_config=None, federated_clients=clients,
-        server_custom_folder=str(tmp_path / "no such folder"), simulator_root=str(tmp_path), logging_config="",
-        run_client_index=-1,
-    )  # fmt: skip
-    ports = iter(workers.values())
-    lock = threading.Lock()
-    process = SimpleNamespace(poll=lambda: None, terminate=lambda: None, wait=lambda timeout: None)
-    monkeypatch.setattr(simulator_runner, "get_open_ports", lambda number: [next(ports)])
-    monkeypatch.setattr(simulator_runner.subprocess, "Popen", lambda command, **_: process)
-    monkeypatch.setattr(kind, "_create_connection", lambda runner, port, timeout: port)
-    for name in workers:
-        for folder in ("startup", "local"):
-            (tmp_path / name / folder).mkdir(parents=True, exist_ok=True)
-    threads = [threading.Thread(target=kind.do_one_task, args=(runner, client, 2, None, lock)) for client in clients]
-
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(TOGETHER)
-
-    assert sorted(name for worker in workers.values() for name in worker.names) == ["hospital-a", "hospital-b"]
-    own = getattr(SimulatorClientRunner.do_one_task, REPLACES)
-    assert own.__qualname__ == "SimulatorClientRunner.do_one_task" and not hasattr(own, REPLACES)
-    assert runner.build_ctx == {"client_name": None} and "get_next_run_client" not in vars(runner)
-
-
-# ---- an administrator's downloads
+    assert [own.build_ctx["client_name"] for own in seen] == ["hospital-a", "hospital-b"]
+    assert runner.build_ctx == {"client_name": None}
+    assert all(own.get_next_run_client.__self__ is runner for own in seen)
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ from types import SimpleNamespace
 import nvflare
 import pytest
 from nvflare.apis.event_type import EventType
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 
 from shared_components.flare.lost_sites import LostSites
-from shared_components.flare.patches.connections import check_incoming_messages
 from shared_components.flare.patches.replace import REPLACES, VERSION, replace, source_hash
 
 FLARE = Path(__file__).resolve().parents[3] / "shared_components" / "flare"
@@ -128,14 +126,6 @@ def test_the_installed_version_is_pinned():
     for file in ("setup.cfg", "requirements.txt", "shared_components/flare/deployment/requirements.lock"):
         lines = [line.strip(" \\") for line in (root / file).read_text().splitlines()]
         assert f"nvflare=={VERSION}" in lines, file
-
-
-@pytest.mark.parametrize("install", [check_incoming_messages, LostSites])
-def test_the_process_ends_if_flare_has_renamed_the_function_that_receives_messages(install, monkeypatch, capsys):
-    monkeypatch.delattr(CoreCell, "_process_received_msg")
-    with pytest.raises(Ended):
-        install()
-    assert "nvflare has no nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_rec" in capsys.readouterr().err
 
 
 def test_a_component_ends_the_process_if_the_handler_of_lost_sites_cannot_be_installed(capsys):
