@@ -1,29 +1,23 @@
-"""FLARE's own client runner in this process, around any executor; and an executor that sends too much."""
+"""FLARE's own client runner in this process, around any executor."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from nvflare.apis.executor import Executor
 from nvflare.apis.filter import Filter
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FilterKey, FLContextKey
 from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
-from nvflare.apis.signal import Signal
 from nvflare.apis.utils.event import fire_event_to_components
 from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignment
 from nvflare.private.fed.client.client_runner import ClientRunner, ClientRunnerConfig, TaskRouter
 from nvflare.private.privacy_manager import Scope
 
-from shared_components.federation.messages import Message
-from shared_components.flare import wire
-from shared_components.flare.executor import SiteExecutor
-
 JOB = "simulate_job"
 TASKS = ("enrol", "round", "finish")
 Answer = Callable[[str, Shareable, FLContext], Shareable]
-WHERE, HEAD = "site-2", "head_global.bias"
+HEAD = "head_global.bias"
 
 
 class Answering(Executor):
@@ -87,15 +81,3 @@ class Client:
         with FLContextManager(self.engine, "server", JOB).new_context() as peer:
             fl_ctx.set_peer_context(peer)
             return self.runner._process_task(TaskAssignment(task, "a-task", data), fl_ctx)
-
-
-class Liar(SiteExecutor):
-    """An executor that sends an undeclared piece in the second round at `WHERE`, and is honest otherwise."""
-
-    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        round = wire.from_wire(shareable).header["round"]
-        result = super().execute(task_name, shareable, fl_ctx, abort_signal)
-        if task_name != "round" or round != 1 or fl_ctx.get_identity_name() != WHERE:
-            return result
-        reply = wire.from_wire(result)
-        return wire.to_shareable(Message(reply.header, {**reply.pieces, HEAD: torch.zeros(4)}, reply.groups))

@@ -79,6 +79,8 @@ class Place:
 class ByHand(FederationController):
     """A controller whose tasks are answered at once by executors, or by ``answer(controller, site, task)``."""
 
+    simulator = True
+
     def __init__(self, workspace: Path, answer=None, **settings):
         super().__init__(**settings)
         self.workspace, self.answer = workspace, answer or ByHand.ask
@@ -88,8 +90,8 @@ class ByHand(FederationController):
 
     def ask(self, site, task):
         executor = SiteExecutor()
-        result = executor.execute(task.name, copied(task.data), Place(self.workspace, site), Signal())
-        return copied(result)
+        place = Place(self.workspace, site, simulator=self.simulator)
+        return copied(executor.execute(task.name, copied(task.data), place, Signal()))
 
     def send(self, task, fl_ctx, targets, **_):
         self.sent.append(task)
@@ -111,7 +113,7 @@ class ByHand(FederationController):
         self.panics.append(reason)
 
     def start(self, signal=None, sites=SITES):
-        place = Place(self.workspace, "server", sites=sites)
+        place = Place(self.workspace, "server", sites=sites, simulator=self.simulator)
         write_json(app_config(place), {"workflows": [{"args": self.settings}]})
         self.control_flow(signal or Signal(), place)
         return self
@@ -141,7 +143,6 @@ def copied(shareable):
 
 @pytest.fixture
 def messages(monkeypatch):
-    """Return the list of final messages."""
     words: list[str] = []
     monkeypatch.setattr(final_message, "say", lambda text, first: words.append(text))
     return words

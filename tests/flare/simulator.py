@@ -43,7 +43,6 @@ def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 
 
 
 def edit(path: Path, change: Callable[[dict], None]) -> None:
-    """Change a JSON file."""
     config = json.loads(path.read_text(encoding="utf-8"))
     change(config)
     path.write_text(json.dumps(config), encoding="utf-8")

@@ -72,16 +72,6 @@ def test_every_exception_of_flare_becomes_one_sentence(error, words):
     assert str(refusal.value).startswith(words) and "\n" not in str(refusal.value)
 
 
-def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path):
-    for part in ("startup", "local"):
-        (tmp_path / part).mkdir()
-    with pytest.raises(ValueError, match="is no startup kit"), connect(tmp_path):
-        pass
-    (tmp_path / "startup" / "fed_client.json").write_text("{}")
-    with pytest.raises(ValueError, match="kit of a site; --admin needs an administrator's kit"), connect(tmp_path):
-        pass
-
-
 @pytest.fixture
 def kit(tmp_path, monkeypatch):
     """Return an administrator's kit without a certificate, which counts as good."""
@@ -113,18 +103,6 @@ def test_an_unreachable_servers_certificate_is_checked(kit, monkeypatch, problem
     with pytest.raises(AdminError, match=words) as error, connect(kit):
         pass
     assert "\n" not in str(error.value)
-
-
-def test_watching_a_job_prints_each_line_of_its_log_once():
-    log = iter(["", record("one"), record("one") + record("two\nthree"), record("one") + record("two\nthree\nend")])
-    states = iter(["SUBMITTED", "RUNNING", "RUNNING", "FINISHED:COMPLETED"])
-    session = SimpleNamespace(
-        get_system_info=lambda: system("0f1e"),
-        get_job_meta=lambda job: meta(next(states)),
-        get_job_logs=lambda job, log_file_name: {"logs": {"server": next(log)}},
-    )
-    lines = list(Administrator(session, "anna").watch("0f1e", every=0.0))
-    assert lines == ["job 0f1e is waiting", "job 0f1e is running", "one", "two", "three", "end"]
 
 
 def test_the_reason_of_a_failed_job_is_its_last_line_or_flares_record_of_its_start():

@@ -8,9 +8,8 @@ from nvflare.apis.signal import Signal
 from shared_components.common.atomic import write_json
 from shared_components.federation.runs.run_cleanup import read_run
 from shared_components.flare import console
-from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.lost_sites import LOST
-from tests.flare.conftest import SITES, ByHand, Place, copied
+from tests.flare.conftest import SITES, ByHand, Place
 from tests.flare.test_controller import aggregations, but, fails
 
 
@@ -85,29 +84,12 @@ def test_in_production_an_end_by_flare_is_a_stop_and_blames_no_working_site(
     assert read_run(run).status == "stopped" and "This run was stopped after" in (run / "report/index.html").read_text()
 
 
-class Hospital(ByHand):
-    """A controller and executors of a deployment, not of a simulator."""
-
-    def ask(self, site, task):
-        place = Place(self.workspace, site, simulator=False)
-        return copied(SiteExecutor().execute(task.name, copied(task.data), place, Signal()))
-
-    def start(self, resume=False):
-        self.resume = resume
-        self.control_flow(Signal(), Place(self.workspace, "server", simulator=False))
-        return self
-
-
 @pytest.fixture
-def hospital(workspace, messages, job_on_toy):
-    """Return a function that makes a controller of a deployment, whose parties each have a startup kit."""
-
-    def make(**changes):
-        (workspace / "server" / "0f1e-a-real-job").mkdir(parents=True, exist_ok=True)
-        answer = changes.pop("answer", Hospital.ask)
-        return Hospital(workspace, answer, **job_on_toy("fedavg", **{"rounds": 1, **changes}).to_json())
-
-    return make
+def hospital(by_hand, workspace, monkeypatch):
+    """Return `by_hand` for a deployment, whose parties each have a startup kit."""
+    (workspace / "server" / "0f1e-a-real-job").mkdir(parents=True)
+    monkeypatch.setattr(ByHand, "simulator", False)
+    return by_hand
 
 
 @pytest.mark.slow
@@ -118,7 +100,9 @@ def test_in_production_the_submission_chooses_the_resumed_run_and_the_environmen
     anew = hospital(rounds=2).start()
     assert not anew.panics and anew.server.folder != first.server.folder
     for which in ("latest", anew.server.folder.name, "0f1e-a-real-job"):
-        again = hospital(rounds=anew.server.state.round + 1).start(which)
+        again = hospital(rounds=anew.server.state.round + 1)
+        again.resume = which
+        again.start()
         assert not again.panics
         if which != "0f1e-a-real-job":
             assert again.server.folder == anew.server.folder
@@ -127,26 +111,12 @@ def test_in_production_the_submission_chooses_the_resumed_run_and_the_environmen
 
 @pytest.mark.parametrize("resume", ["latest", "20200101-000000", "nobody", True, 1, "", None, ["latest"]])
 def test_no_new_run_begins_if_the_run_to_resume_is_missing_or_not_named(hospital, resume):
-    controller = hospital().start(resume)
-    (reason,) = controller.panics
+    controller = hospital()
+    controller.resume = resume
+    (reason,) = controller.start().panics
     named = isinstance(resume, str) and resume
     words = f"has no run {resume!r} with a finished round" if named else f"resume is {resume!r}; write false, 'lat"
     assert words in reason and not list((controller.workspace / "server" / "surgfl").glob("*/[0-9]*"))
-
-
-@pytest.mark.pictures
-def test_the_result_has_only_the_report_and_the_model_for_unseen_sites_and_the_log_names_no_folder(hospital, caplog):
-    with caplog.at_level("INFO", console.__name__):
-        controller = hospital().start()
-    assert not controller.panics
-    lines = "".join(record.getMessage() for record in caplog.records if record.name == console.__name__)
-    run = controller.server.folder
-    assert f"run {run.name}" in lines and "finished" in lines and str(controller.workspace) not in lines
-    result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
-    files = {str(path.relative_to(result)) for path in result.rglob("*") if path.is_file()}
-    assert files == {"report/index.html", "run.json", "rounds.jsonl", "models/server/model.safetensors"}
-    assert [path.name for path in result.parent.iterdir()] == ["surgfl_result"]
-    assert (result / "rounds.jsonl").read_bytes() == (run / "server" / "rounds.jsonl").read_bytes()
 
 
 @pytest.mark.pictures

@@ -17,7 +17,6 @@ from tests.changed_method import changed
 from tests.federation.conftest import make_job
 from tests.flare.client import HEAD
 
-STYLE = [[0.5] * 3, [0.1] * 3]
 LOCAL_DECODER = {"ape": False, "sensitivity_images": 2}  # PFedSIS's personal parts stay at home
 SCORES = {"dice": {"shaft": 0.5, "wrist": None, "mean": 0.5}, "frames": 4, "policy": "diagonal"}
 
@@ -176,16 +175,6 @@ def test_well_formed_values_must_belong_to_the_job_at_this_site(site, task, key,
     refused(Message({key: value}), asked(task), site, f"its {key} does not belong to this job at this site: ")
 
 
-def test_a_profile_that_follows_from_the_job_and_the_site_leaves(site):
-    job = make_job("fedavg")
-    due = expected_payload(job, site)
-    profile = {
-        "samples": 4, "card": due.task.card.to_json(), "items": {}, "partition": due.partition.to_json(),
-        "fixed": "", "prepared": "", "start": {"start": "rendered", "sha256": "0" * 64},
-    }  # fmt: skip
-    check_reply(Message(profile, due.pieces(Role.GLOBAL)), asked("enrol"), site)
-
-
 def test_the_name_of_an_encoder_leaves_for_a_method_that_conditions_its_network(site, monkeypatch):
     method = changed(load_method("fedavg"), local_condition_on_site=lambda network, facts: "sentence")
     monkeypatch.setattr(outgoing_check, "load_method", lambda name, **arguments: method)
@@ -194,7 +183,8 @@ def test_the_name_of_an_encoder_leaves_for_a_method_that_conditions_its_network(
 
 
 def test_a_profile_item_leaves_only_if_site_yaml_publishes_it_and_the_method_asks_for_it(site):
-    style, question = Message({"samples": 4, "items": {"style": STYLE}}), asked("enrol", make_job("pfedsis"))
+    style = Message({"samples": 4, "items": {"style": [[0.5] * 3, [0.1] * 3]}})
+    question = asked("enrol", make_job("pfedsis"))
     check_reply(style, question, dataclasses.replace(site, publish=("style",)))
     for publish in ((), ("text",)):
         closed = dataclasses.replace(site, publish=publish)

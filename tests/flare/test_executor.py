@@ -8,10 +8,8 @@ import sys
 from contextlib import ExitStack
 from threading import Timer
 
-import cv2
 import pytest
 import torch
-import yaml
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
@@ -58,48 +56,16 @@ def enrol(tmp_path, *, simulator=True):
     return answer(tmp_path, begin(tmp_path)[2], simulator=simulator)
 
 
-def change_site(folder, **changes):
-    path = folder / "site.yaml"
-    values = {**yaml.safe_load(path.read_text()), **changes}
-    path.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
-
-
-def masks(folder):
-    """Return the masks of each instrument's folder (EndoVis 2017 layout)."""
-    return sorted((folder / "endovis2017").rglob("ground_truth/*/*.png"))
-
-
 def misspell(folder):
     text = (folder / "site.yaml").read_text()
     (folder / "site.yaml").write_text(text.replace("dataset:", "datset:"))
 
 
-def spoil_mask(change):
-    def spoil(folder):
-        path = str(masks(folder)[0])
-        cv2.imwrite(path, change(cv2.imread(path, cv2.IMREAD_UNCHANGED)))
-
-    return spoil
-
-
-def unknown_id(mask):
-    mask[:4, :4] = 77
-    return mask
-
-
-def unreadable(folder):
-    next(p for p in sorted((folder / "endovis2017").rglob("*.*")) if "left_frames" in p.parts).write_bytes(b"?")
-
-
 @pytest.mark.parametrize(
     "spoil, words",
     [
-        (misspell, "unknown key 'datset'"), (lambda f: masks(f)[0].unlink(), "ground_truth"),
-        (spoil_mask(unknown_id), "77"), (spoil_mask(lambda mask: mask[:-2]), "ground_truth"),
-        (unreadable, "left_frames"),
-        (lambda f: change_site(f, split={"train": ["instrument_dataset_99"]}), "instrument_dataset_99"),
-        (lambda f: change_site(f, split={"validation": ["instrument_dataset_2"]}), "train"),
-        (lambda f: change_site(f, classes="party"), "party"), (lambda f: change_site(f, root="nowhere"), "nowhere"),
+        (misspell, "unknown key 'datset'"),
+        (lambda f: next((f / "endovis2017").rglob("ground_truth/*/*.png")).unlink(), "ground_truth"),
         (lambda f: (f / "site.yaml").unlink(), "there is no description of its data"),
     ],
 )  # fmt: skip
@@ -109,18 +75,6 @@ def test_bad_data_are_refused_by_site_and_file_before_a_round(tmp_path, data, sp
     assert isinstance(reason, str) and words in reason, reason
     assert "site-1" in reason and str(data) in reason and "Error" not in reason
     assert not list((tmp_path / "ws-state").rglob("round-*"))
-
-
-def test_a_missing_description_names_the_variable_too(tmp_path, data, monkeypatch):
-    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path / "not-there" / "{site}.yaml"))
-    assert "SURGFL_SITE_CONFIG" in (reason := enrol(tmp_path)) and "not-there/site-1.yaml" in reason
-
-
-def test_a_real_deployment_keeps_file_names_at_the_site(tmp_path, data, caplog):
-    misspell(data)
-    reason = enrol(tmp_path, simulator=False)
-    assert reason == "site site-1 refused; the reason is in its own log"
-    assert str(data) in caplog.text and "datset" in caplog.text
 
 
 @pytest.mark.parametrize("simulator", [True, False])
@@ -208,9 +162,6 @@ def test_a_deployments_site_finds_its_models_where_its_log_says(tmp_path, data, 
     assert (latest / "model.safetensors").is_file() and (latest / "best.safetensors").is_file()
     assert f"site site-1: models in {latest}" in caplog.text
     assert not list(latest.glob("*.json.*")) and not (latest / "step.json").exists()
-
-
-# ---- messages by the serialiser
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A hostile server: each attempt is refused with one sentence, and its code never runs."""
 
-import io
-import json
 import pickle
 import struct
 import zipfile
@@ -13,19 +11,14 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
-from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 
-from shared_components.core.bundle import load_bundle
 from shared_components.core.trained_model import load_trained
 from shared_components.federation.messages import Message
 from shared_components.flare import wire
 from shared_components.flare.executor import SiteExecutor
-from shared_components.networks.bundle_config import build_network
-from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights, save_weights
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights
 from tests.federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
 from tests.flare.conftest import ByHand, Place, copied
-
-HUGE = 100 * 10**9  # bytes
 
 
 @pytest.fixture
@@ -62,9 +55,6 @@ def refused(workspace, data, *beside):
     files = [path for path in workspace.parent.rglob("*") if path.is_file() and path.name not in own]
     assert sorted(files) == sorted(beside)
     return reason
-
-
-# ---- a bundle is code
 
 
 def hostile(marker):
@@ -115,9 +105,6 @@ def test_a_jobs_configs_give_the_executor_no_arguments_and_the_controller_no_cod
     assert "arguments.mode is the expression" in panic and "\n" not in panic and controller.sent == []
 
 
-# ---- names that would become paths
-
-
 @pytest.mark.parametrize(
     "name", ["../../evil", "/etc/evil", "..", ".", ".hidden", "a/b", "a\0b", "x" * 200, "", 5, None, ["a"]]
 )
@@ -147,15 +134,12 @@ def test_flares_serialiser_builds_neither_pickles_nor_classes_by_name(marker):
             raise AssertionError("an object of a foreign class came back")
 
 
-# ---- checkpoints
-
-
 ONE = b'{"a":{"dtype":"F32","shape":[25000000000],"data_offsets":[0,100000000000]}}'  # a tensor of 100 GB
 
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(HUGE, b"{}"), (2**64 - 1, b"{}"), (10**8 + 1, b"{}"), (2, b"{}"), (len(ONE), ONE), (500_000, b"[" * 500_000)],
+    [(10**11, b"{}"), (2**64 - 1, b"{}"), (10**8 + 1, b"{}"), (2, b"{}"), (len(ONE), ONE), (500_000, b"[" * 500_000)],
 )
 def test_a_payload_header_of_100_gb_is_refused_without_its_memory(tmp_path, marker, size, text):
     path = tmp_path / "model.safetensors"
@@ -182,39 +166,6 @@ def test_a_pickle_is_no_checkpoint(tmp_path, marker, name, packed):
     marker.unlink(missing_ok=True)  # pickling itself makes nothing
     with pytest.raises(CheckpointError):
         load_weights(path)
-
-
-def test_the_pickle_of_these_tests_runs_if_python_reads_it(tmp_path, marker):
-    pickle.loads(pickle.dumps(Runs(marker))).close()
-    assert marker.exists()
-    marker.unlink()
-
-
-@pytest.mark.parametrize("key", ["network", "bundle", "task", "outputs", "height"])
-def test_a_checkpoints_header_runs_nothing(tmp_path, marker, key):
-    state = build_network(load_bundle("pvt_fpn").network).state_dict()
-    value = json.dumps({"text": hostile(marker), "_target_": "os.system"}) if key == "network" else hostile(marker)
-    save_weights(tmp_path / "model.safetensors", state, {"bundle": "pvt_fpn", key: value})
-    with pytest.raises(ValueError):
-        load_trained(tmp_path / "model.safetensors", bundle="pvt_fpn")
-
-
-# ---- archives
-
-
-@pytest.mark.parametrize("name", ["../marker", "/marker", "a/../../marker", "..\\marker", "link"])
-def test_flare_unpacks_a_jobs_archive_only_into_its_folder(tmp_path, marker, name):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        info = zipfile.ZipInfo(name.replace("/marker", str(marker)) if name == "/marker" else name)
-        if name == "link":
-            info.external_attr = 0o120777 << 16
-        archive.writestr(info, str(marker))
-    out = tmp_path / "unpacked"
-    out.mkdir()
-    with pytest.raises(ValueError, match=r"unsafe|absolute"):
-        unzip_all_from_bytes(packed.getvalue(), str(out))
-    assert list(out.iterdir()) == []
 
 
 def test_a_pt_file_with_a_name_that_leads_elsewhere_is_refused(tmp_path, marker):

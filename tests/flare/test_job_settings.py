@@ -14,10 +14,6 @@ def settings():
     return json.loads((JOBS / "pfedsis" / SERVER).read_text())["workflows"][0]["args"]
 
 
-def test_settings_as_written_pass(settings):
-    refuse_substituted(JOBS / "pfedsis" / SERVER, settings)
-
-
 @pytest.mark.parametrize(
     ("key", "written", "received"),
     [
@@ -51,8 +47,7 @@ def test_a_file_that_cannot_be_read_is_named(text, settings, tmp_path):
     ],
 )  # fmt: skip
 def test_a_deployment_refuses_braces_in_any_setting(text, change, settings):
-    for given in [change(text)]:
-        merged = {**settings, **{key: {**settings.get(key, {}), **value} if isinstance(value, dict) else value
-                                 for key, value in given.items()}}  # fmt: skip
-        with pytest.raises(FederationError, match=f"config_fed_server.json: .*{next(iter(given))}"):
-            read_job(merged)
+    ((key, value),) = change(text).items()
+    merged = {**settings.get(key, {}), **value} if isinstance(value, dict) else value
+    with pytest.raises(FederationError, match=f"config_fed_server.json: .*{key}"):
+        read_job({**settings, key: merged})

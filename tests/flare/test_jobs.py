@@ -5,9 +5,11 @@ import json
 import shutil
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from shared_components.core.method import load_method, method_names
+from shared_components.scenes.site_sets import site_set
 from tests.federation.conftest import rewritten
 from tests.flare.conftest import run_here
 from tests.flare.simulator import CLIENT, JOBS, SERVER, edit, tiny_job
@@ -141,3 +143,26 @@ def test_a_job_runs_two_rounds_by_its_own_file(name, sites_of, tmp_path):
         coarse = load_method(name).requires.multi_task  # every other site has one class fewer
         assert heads == [3 if coarse and number % 2 else 4 for number in range(len(sites))]
     shutil.rmtree(tmp_path / "ws-state")
+
+
+@pytest.mark.slow
+def test_nine_sites_as_unequal_as_the_papers_train_one_model(tmp_path):
+    job, sites = tiny_job(tmp_path, "fl_endovit", swa={"start": 1}), [f"site-{number}" for number in range(1, 10)]
+
+    def shrink(config):
+        args = config["workflows"][0]["args"]
+        args["synthetic"]["frames_per_video"] = 1
+        args["training"]["epochs"] = 0
+
+    edit(job / SERVER, shrink)
+
+    ended = run_here(job, tmp_path / "ws", sites=sites)
+
+    assert ended.panics == [] and ended.last_line.startswith("surgfl: fl_endovit finished 2 rounds; models ")
+    described = json.loads((ended.run / "run.json").read_text())
+    samples = [site.frames_per_video * site.videos["train"] for site in site_set("endo700k", frames=1)]
+    assert max(samples) / min(samples) > 400 and len(described["cards"]) == 9
+    records = map(json.loads, (ended.run / "server" / "rounds.jsonl").read_text().splitlines())
+    assert not any(record["rejected"] for record in records if record["kind"] == "aggregation")
+    models = [load_file(ended.run / site / "model.safetensors") for site in sites]
+    assert all(torch.equal(value, model[name]) for model in models for name, value in models[0].items())

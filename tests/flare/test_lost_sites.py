@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -101,11 +100,7 @@ CODES = ("EXCEPTION", "UNSAFE_COMPONENT", "CONFIG_ERROR", "INFRASTRUCTURE_ERROR"
 
 
 @pytest.mark.parametrize("code", [getattr(JobReturnCode, name) for name in CODES])
-def test_flare_itself_would_end_the_job_and_we_record_the_lost_site(code, tmp_path):
-    server = Server(tmp_path)
-    server.process_job_failure(report(code))
-    assert len(server.failed) == 1
-
+def test_a_lost_site_is_recorded_and_the_job_goes_on(code, tmp_path):
     server = Server(tmp_path)
     take_report(server, report(code))
     assert not server.failed and not server.dead_jobs
@@ -145,10 +140,6 @@ def test_a_code_that_is_no_number_counts_as_a_failure_and_a_full_disk_loses_no_o
 
 
 def test_a_running_job_is_informed_of_a_silent_site_and_an_ended_job_keeps_its_outcome(tmp_path):
-    server = Server(tmp_path, running=False)
-    FederatedServer.notify_dead_client(server, server.sites[1])
-    assert len(server.failed) == 1, "FLARE itself fails the job"
-
     for running, reports in ((False, []), (True, [(JOB, "client dead", {"site": "hospital-b"})])):
         server = Server(tmp_path, running=running)
         LostSites().handle_event(EventType.SYSTEM_START, server)
@@ -159,6 +150,7 @@ def test_a_running_job_is_informed_of_a_silent_site_and_an_ended_job_keeps_its_o
 def test_the_component_handles_reports_after_the_servers_start_and_checks_every_registration(tmp_path):
     server, component = Server(tmp_path), LostSites()
     component.handle_event(EventType.SYSTEM_START, server)
+    assert hasattr(ServerEngine.start_client_job, REPLACES)
     callback = server.callbacks[CellChannelTopic.REPORT_JOB_FAILURE]
     callback(report(JobReturnCode.EXCEPTION, site="hospital-a"))
     assert not list(lost_sites.restarted_sites(server.run_processes, server.sites))
@@ -184,39 +176,21 @@ def test_the_job_is_informed_of_sites_that_did_not_accept_it(tmp_path):
     assert all(reason.isprintable() and len(reason) < 400 for reason in lost.values())
 
 
-class Beginning(Server):
-    """A server that begins a job: one site can, one cannot, one has gone meanwhile, one has not answered yet."""
+def test_a_site_that_cannot_begin_a_job_is_recorded_and_the_job_begins(tmp_path):
+    """One site begins, one cannot, one has gone meanwhile, and one has not answered yet."""
+    server, sites = Server(tmp_path), [f"hospital-{letter}" for letter in "abcd"]
+    server.job_runner._pending_client_outcomes[JOB] = set(sites)
+    texts = {"hospital-a": "Start the client app...", "hospital-b": f"{ERROR_MSG_PREFIX}: Start job: OSError"}
+    given = [ClientReply("", site, None, AdminMessage("", text)) for site, text in texts.items()]
+    given.append(ClientReply("", "hospital-d", None, None))
 
-    job = SimpleNamespace(job_id=JOB)
-    sites_of_job = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
+    replies = lost_sites.record_failed_starts(lambda *_: given, server, SimpleNamespace(job_id=JOB), sites, server)
 
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.job_runner._pending_client_outcomes[JOB] = set(self.sites_of_job)
-
-    def start_client_job(self, job, client_sites, fl_ctx):
-        cannot = f"{ERROR_MSG_PREFIX}: Start job: OSError"
-        answers = {"hospital-a": "Start the client app...", "hospital-b": cannot}
-        replies = [ClientReply("", site, None, AdminMessage("", text)) for site, text in answers.items()]
-        return [*replies, ClientReply("", "hospital-d", None, None)]
-
-
-@pytest.mark.parametrize("gone", [(), ("hospital-c",)], ids=["one cannot begin", "one has gone, too"])
-def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_we_record_the_site(tmp_path, gone, monkeypatch):
-    server = Beginning(tmp_path)
-    sites = dict.fromkeys(site for site in server.sites_of_job if site != "hospital-c" or gone)
-    with pytest.raises(RuntimeError, match=r"not enough replies" if gone else r"Start job: OSError"):
-        check_client_replies(server.start_client_job(server.job, sites, server), list(sites), "start job")
-    LostSites().handle_event(EventType.SYSTEM_START, server)
-    assert getattr(ServerEngine.start_client_job, REPLACES).__qualname__ == "ServerEngine.start_client_job"
-    begin = partial(lost_sites.record_failed_starts, Beginning.start_client_job)
-    monkeypatch.setattr(Beginning, "start_client_job", lambda *arguments: begin(*arguments))
-    replies = server.start_client_job(server.job, sites, server)
-    assert check_client_replies(replies, list(sites), "start job") == []
-    assert sorted(one.client_name for one in replies) == list(sites)
-    cannot = {"hospital-b": "it could not begin the job: Start job: OSError"}
-    assert server.lost == cannot | dict.fromkeys(gone, "it was gone when the job began")
-    assert server.pending() == set(server.sites_of_job) - server.lost.keys()
+    assert check_client_replies(replies, sites, "start job") == []
+    assert sorted(one.client_name for one in replies) == sites
+    cannot = "it could not begin the job: Start job: OSError"
+    assert server.lost == {"hospital-b": cannot, "hospital-c": "it was gone when the job began"}
+    assert server.pending() == {"hospital-a", "hospital-d"}
 
 
 def test_the_first_reason_of_a_lost_site_is_kept_and_later_sites_are_added(tmp_path):

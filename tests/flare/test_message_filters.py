@@ -1,19 +1,17 @@
 """Messages of honest parties pass the filters of the server and of a site; commands and forged names do not."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
-from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
-from shared_components.flare.patches.connections import check_incoming_messages
+from shared_components.flare.patches.connections import _process_if_passed
 from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, SiteBoundary
-from tests.flare.conftest import put_back
 
 JOB = "4d5c3f80"
 SITE, AT_JOB, SERVER, OF_JOB = "hospital-b", f"hospital-b.{JOB}", "server", f"server.{JOB}"
@@ -174,7 +172,6 @@ def test_a_site_may_report_an_error_of_any_stream_of_the_server():
 @pytest.mark.parametrize("name", ["server.hospital-b", OF_JOB, "server"])
 def test_a_site_with_a_name_of_the_server_is_identified_by_its_certificate(name, caplog):
     """FLARE accepts the first of these names from a site with the certificate of hospital-b."""
-    CellIdentityResolver("server").require_match("server.hospital-b", "hospital-b", "peer")
     assert not Boundary().passes(message(name, "client_command", "abort", OTHER, owner="hospital-b"))
     assert "a message of hospital-b is refused" in caplog.text
 
@@ -236,47 +233,35 @@ def test_headers_that_would_make_a_site_connect_or_wait_are_refused(key):
         assert not SiteBoundary().passes(from_server(*good, **{key: "tcp://10.0.0.5:22"}), good[3], own_process=False)
 
 
-@pytest.fixture
-def cells(monkeypatch):
-    """Return a function that lets a cell receive a message, and returns whether FLARE processes it."""
-    put_back(monkeypatch, (CoreCell, "_process_received_msg"))
-    check_incoming_messages()
-    seen = []
-    replaced = CoreCell._process_received_msg
-    inner = replaced.__closure__[[*replaced.__code__.co_freevars].index("own")]
-    monkeypatch.setattr(inner, "cell_contents", lambda *_: seen.append(1))
-
-    def receive(name, handle, incoming, *, sender="server", owner="localhost"):
-        seen.clear()
-        connector = SimpleNamespace(handle=handle)
-        connection = SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": owner})
-        root, _, job = name.partition(".")
-        cell = SimpleNamespace(
-            my_info=SimpleNamespace(fqcn=name, is_on_server=root == "server", is_root=not job),
-            int_listener=SimpleNamespace(handle="CH listener"),
-            bb_int_connector=SimpleNamespace(handle="CH parent") if job else None,
-        )
-        replaced(cell, Endpoint(sender), connection, incoming)
-        return bool(seen)
-
-    return receive
+def processed(name, handle, incoming, *, sender="server", owner="localhost"):
+    """Let a cell receive a message; return whether FLARE processes it."""
+    connector, process = SimpleNamespace(handle=handle), Mock()
+    connection = SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": owner})
+    root, _, job = name.partition(".")
+    cell = SimpleNamespace(
+        my_info=SimpleNamespace(fqcn=name, is_on_server=root == "server", is_root=not job),
+        int_listener=SimpleNamespace(handle="CH listener"),
+        bb_int_connector=SimpleNamespace(handle="CH parent") if job else None,
+    )
+    _process_if_passed(Boundary(), SiteBoundary(), process, cell, Endpoint(sender), connection, incoming)
+    return process.called
 
 
-def test_a_sender_is_identified_by_the_connection_and_not_by_a_name(cells):
+def test_a_sender_is_identified_by_the_connection_and_not_by_a_name():
     """FLARE's client believes the name in the message if its driver shows no certificate."""
     forged = message(SITE, "client_command", "abort", AT_JOB)
-    assert cells(AT_JOB, "CH parent", forged)
+    assert processed(AT_JOB, "CH parent", forged)
     for sender in ("server", SITE, AT_JOB):
         for owner in ("localhost", "N/A", None):
-            assert not cells(AT_JOB, "CH server", forged, sender=sender, owner=owner)
+            assert not processed(AT_JOB, "CH server", forged, sender=sender, owner=owner)
     child = message(AT_JOB, "admin", "train.notify_job_status", SITE)
-    assert cells(SITE, "CH listener", child, sender=AT_JOB)
-    assert not cells(SITE, "CH server", child, sender=AT_JOB)
+    assert processed(SITE, "CH listener", child, sender=AT_JOB)
+    assert not processed(SITE, "CH server", child, sender=AT_JOB)
 
 
-def test_the_server_filters_messages_of_sites_and_its_jobs_accept_forwarded_ones(cells):
+def test_the_server_filters_messages_of_sites_and_its_jobs_accept_forwarded_ones():
     abort = message("hospital-a", "server_command", "abort", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-a"})
-    assert not cells(SERVER, "CH site", abort, sender="hospital-a", owner="hospital-a")
+    assert not processed(SERVER, "CH site", abort, sender="hospital-a", owner="hospital-a")
     beat = message("hospital-a", "task", "heart_beat", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-a"})
-    assert cells(SERVER, "CH site", beat, sender="hospital-a", owner="hospital-a")
-    assert cells(OF_JOB, "CH parent", abort)
+    assert processed(SERVER, "CH site", beat, sender="hospital-a", owner="hospital-a")
+    assert processed(OF_JOB, "CH parent", abort)

@@ -2,10 +2,8 @@
 
 import json
 import math
-import re
-from itertools import combinations, pairwise
+from itertools import combinations
 
-import cv2
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -18,11 +16,9 @@ from tests.narrow import make_narrow
 pytestmark = pytest.mark.slow
 
 KINDS = dict(zip(SITES, ("segmentation", "segmentation", "depth"), strict=True))
-OWN_WORDS = {"segmentation": ("Dice", "IoU", "HD95", "ASSD"), "depth": ("RMSE", "MAE", "Abs rel", "δ &lt; 1.25")}
-JOBS = ("mat_fl", "fedhca2", "fedavg_cluster")
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=["mat_fl", "fedhca2", "fedavg_cluster"])
 def launch(request, tmp_path_factory):
     """Return an ended run of a job on rendered sites with narrow networks."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -91,44 +87,6 @@ def test_the_best_model_has_the_highest_dice_or_the_lowest_error(launch):
         best = load_metadata(launch.run / site / "best.safetensors")
         assert float(best[f"validation_{metric}"]) == pick(scores)
         assert int(best["round"]) == scores.index(pick(scores)) and best["task"] == kind
-
-
-def test_the_report_has_a_part_per_task_and_no_number_across_tasks(launch):
-    page = launch.page.read_text()
-    for title in ("Segmentation: shaft, wrist, clasper (site-1, site-2)", "Depth (site-3)"):
-        assert page.count(f'<h3 class="task">{title}</h3>') >= 2  # pictures and scores
-    tables = re.findall(r"<table.*?</table>", page, flags=re.S)
-    kinds = []
-    for table in tables:
-        named = {kind for kind, words in OWN_WORDS.items() if any(word in table for word in words)}
-        assert len(named) <= 1, table
-        if named:
-            kinds.append(*named)
-            sites = {site for site in SITES if f">{site}<" in table}
-            assert sites <= {site for site, kind in KINDS.items() if kind in named}
-            assert ("mean over sites" in table) <= (named == {"segmentation"})
-    assert set(kinds) == set(OWN_WORDS)
-    console = launch.output.partition("finished\n")[2]
-    assert "mean over sites" not in console.partition("Depth (site-3): RMSE mm on the validation split")[2]
-
-
-def test_each_task_has_its_own_pictures_with_four_panels(launch):
-    page = launch.page.read_text()
-    for site, kind in KINDS.items():
-        pictures = sorted((launch.run / site / "overlays").glob("validation-*.png"))
-        assert len(pictures) == 3
-        for path in pictures:
-            record = json.loads(path.with_suffix(".json").read_text())
-            for panel in ("frame", "truth", "prediction"):
-                assert f'alt="{site}, {record["video"]}, frame {record["frame"]}: {panel}' in page
-        picture = cv2.imread(str(pictures[0]))
-        boxes = [panel["box"] for panel in json.loads(pictures[0].with_suffix(".json").read_text())["panels"]]
-        assert len(boxes) == 4
-        for left, right in pairwise(boxes):  # white between them
-            assert (picture[left[1] : left[1] + left[3], left[0] + left[2] : right[0]] == 255).all()
-        below = picture[-26:].astype(int)  # under the panels: the names of classes, or the bar
-        coloured = (below.max(2) - below.min(2) > 60).mean(axis=1).max()
-        assert coloured > 0.5 if kind == "depth" else coloured < 0.1
 
 
 def test_unseen_sites_of_each_task_get_a_model(launch):
