@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -56,7 +57,8 @@ def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, messages):
     controller = by_hand("pfedsis").start()
     assert controller.panics == []
     folder = run_folder(workspace, "test-pfedsis")
-    assert all((folder / f"site-{i}" / "model.safetensors").is_file() for i in (1, 2, 3))
+    assert all((folder / site / "model.safetensors").is_file() for site in SITES)
+    assert all(list((folder / party / "tensorboard").glob("events*")) for party in ("server", *SITES))
     models, page = workspace / "models", workspace / "report" / "index.html"
     assert page.is_file()
     assert messages == [f"surgfl: test-pfedsis finished 1 round; models {models}, report {page}"]
@@ -180,6 +182,15 @@ def test_an_update_that_is_none_does_not_begin_the_grace_time(by_hand):
     controller = by_hand(answer=answer, min_sites=2, grace_seconds=0.05).start()
     assert controller.panics == []
     assert [r["site"] for r in aggregations(controller)[0]["rejected"]] == ["site-1"]
+
+
+def test_a_living_or_unannounced_process_is_not_dead(tmp_path):
+    assert not processes.died(tmp_path)
+    processes.announce(tmp_path, os.getpid())
+    assert not processes.died(tmp_path)
+    for _ in range(2):
+        processes.forget(tmp_path)
+    assert not (tmp_path / processes.FILE).exists()
 
 
 def test_a_site_that_hangs_is_ended_with_the_job(by_hand, workspace):

@@ -23,7 +23,7 @@ from shared_components.flare.deployment import kits
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
 from shared_components.flare.outgoing_check import expected_payload
-from tests.federation.conftest import TINY, make_job, rewritten
+from tests.federation.conftest import TINY, make_job
 from tests.flare.client import HEAD, Client
 from tests.flare.conftest import copied
 from tests.flare.test_declared import honest
@@ -252,22 +252,3 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
     assert replies[2].get_return_code() != ReturnCode.OK and "DXO" not in replies[2]
     assert "the server's round message has another method than the site enrolled with" in caplog.text
     assert len(controller.panics) == 1 and controller.server.state.round == 1
-
-
-@pytest.mark.parametrize(("method", "consenting"), [("pfedsis", 2), ("fedavg", 0)])
-def test_a_whole_federation_passes_both_filters_at_once(
-    by_hand, workspace, scenes, monkeypatch, tmp_path, method, consenting
-):
-    """Enrolment with a profile item, a round with PFedSIS's extra, and the models of the sites that consent."""
-    for number, path in enumerate(scenes, start=1):
-        publish = ["style", "model"] if number <= consenting else ["style"]
-        rewritten(path, tmp_path / "sites" / f"site-{number}", publish=publish)
-    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path / "sites"))
-
-    def answer(controller, site, sent):
-        return through_filters(workspace, site, sent.name, copied(sent.data))
-
-    controller = by_hand(method, answer=answer).start()
-    assert controller.panics == []
-    record = next(r for r in controller.server.records if r["kind"] == "outsider")
-    assert record["sites"] == ["site-1", "site-2", "site-3"][:consenting]

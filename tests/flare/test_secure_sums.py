@@ -121,27 +121,6 @@ def federated(kits, folder, sites):
     return federation, federation.enrol().asked.messages["site-1"]
 
 
-@pytest.mark.usefixtures("toy_bundle")
-def test_sites_of_a_provisioned_federation_sign_their_keys_and_accept_no_others(kits, tmp_path, scenes):  # noqa: F811
-    """A server that inserts its own key has no signature of the site."""
-    federation, asked = federated(kits, tmp_path, scenes)
-    sums = asked.header["sums"]
-    assert all(set(one) == {"key", "certificate", "signature"} for one in sums["keys"].values())
-
-    def with_key(one):
-        keys = {**sums["keys"], "site-2": one}
-        return dataclasses.replace(asked, header={**asked.header, "sums": {**sums, "keys": keys}})
-
-    own = public_of(b"s" * 32).hex()
-    true = sums["keys"]["site-2"]
-    lies = [({"key": own}, "not signed by its"), ({**true, "key": own}, "not signed by a startup kit of this project")]
-    for lie, words in lies:
-        with pytest.raises(SiteRefusal, match=f"key of site-2 is {words}"):
-            federation.answer("site-1", "round", with_key(lie))
-    federation.run()
-    assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
-
-
 WHOSE = {"the server's as a site's": "the server", "admin@nvidia.com": "an administrator", "the root's": "an authority"}
 
 

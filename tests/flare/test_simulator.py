@@ -85,25 +85,6 @@ def test_the_plain_command_ends_well_and_its_workspace_has_the_final_models_of_t
     assert f"state   {plain.run}\n" in plain.output
 
 
-def test_every_site_keeps_its_models_pictures_and_scalars(plain):
-    for site in SITES:
-        folder = plain.run / site
-        assert list(folder.glob("overlays/*.png")) and list(folder.glob("tensorboard/events*"))
-    models = [load_file(plain.run / site / "model.safetensors") for site in SITES]
-    personal, shared = "decoder_personal.lateral.0.weight", "decoder_global.lateral.0.weight"
-    assert not torch.equal(models[0][personal], models[1][personal])
-    assert torch.equal(models[0][shared], models[1][shared])
-    assert list((plain.run / "server" / "tensorboard").glob("events*"))
-
-
-def test_one_line_per_site_and_round_shows_the_progress(plain):
-    for site in SITES:
-        for round in (1, 2):
-            lines = [line for line in plain.output.splitlines() if f"round {round}/2  {site}  loss" in line]
-            assert len(lines) == 1 and "Dice" in lines[0] and "MB" in lines[0] and " s " in lines[0]
-    assert "Dice on the validation split" in plain.output
-
-
 # Lines that a run prints; all other lines are not ours.
 OURS = re.compile(
     r"pfedsis: 2 sites|site site-\d begins|(enrol|round \d/\d|finish)  |finished$|Dice on the validation|site  +|-+ |"

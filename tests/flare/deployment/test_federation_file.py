@@ -39,8 +39,7 @@ def changed(path, value):
 def test_the_example_has_every_role_and_key_and_optional_keys_have_defaults():
     example = load_federation(EXAMPLE)
     assert example.server.port == example.server.admin_port == 8002 and example.certificates == Lifetimes()
-    assert [site.name for site in example.sites] == ["hospital-a", "hospital-b", "hospital-c"]
-    assert tuple(person.role for person in example.administrators) == (ROLES[0], "lead", "org_admin", "member")
+    assert {person.role for person in example.administrators} == set(ROLES)
     values = yaml.safe_load(EXAMPLE.read_text())
     assert set(values) == {"name", "server", "sites", "administrators", "certificates"}
     assert set(values["server"]) == {"host", "organisation", "port", "admin_port"}
