@@ -1,4 +1,4 @@
-"""A real browser without a screen: pages are opened from disk, measured, photographed and checked by axe.
+"""A real browser without a screen: pages are opened from disk, measured and checked by axe.
 
 The fixture `open_page` is every test's (tests/conftest.py). The browser is the one that SURGFL_CHROMIUM names, or
 Chromium or Chrome on PATH, or playwright's own (`playwright install chromium`); without any the test is skipped.
@@ -69,11 +69,6 @@ class View:
         """List every text that is drawn after its height in pixels, the smallest first."""
         return sorted((round(size, 2), text) for size, text in self.page.evaluate(_TEXTS))
 
-    def shot(self, file: Path) -> Path:
-        """Photograph the whole page as PNG."""
-        self.page.screenshot(path=file, full_page=True)
-        return file
-
     def pdf(self) -> bytes:
         """Print the page on A4."""
         return self.page.pdf(format="A4", prefer_css_page_size=True)
@@ -101,9 +96,8 @@ def open_page(browser: "Browser") -> Iterator[OpenPage]:
     """Give the function that opens a file in a window of a width and waits until it is drawn."""
     contexts = []
 
-    def open_file(file: Path, width: int = WIDE, *, height: int = 900, dark: bool = False) -> View:
-        window = {"width": width, "height": height}
-        context = browser.new_context(viewport=window, color_scheme="dark" if dark else "light")
+    def open_file(file: Path, width: int = WIDE, *, height: int = 900) -> View:
+        context = browser.new_context(viewport={"width": width, "height": height})
         contexts.append(context)
         view, own = View(context.new_page()), file.resolve().as_uri()
         view.page.on("console", lambda said: view.problems.append(said.text) if said.type == "error" else None)

@@ -1,31 +1,15 @@
 """The program that measures doubtful masks counts frames and stretches."""
 
 import numpy as np
-import torch
-from torch import nn
 
 from evidence.doubtful_masks import Judged, judged, row
 from shared_components.core.trained_model import Trained
 from tests.inference.conftest import SEGMENTATION
-
-SIZE = (32, 64)
-
-
-class Left(nn.Module):
-    """Finds bright pixels in the left half of its input."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(9.0))
-
-    def forward(self, image):
-        left = torch.arange(image.shape[-1]) < image.shape[-1] // 2
-        found = torch.where(left, image[:, :1] - 0.5, torch.tensor(-1.0)) * self.scale
-        return torch.cat([-found, found, found - 9, found - 9], 1)
+from tests.inference.test_doubtful import SIZE, Sided
 
 
 def test_a_frame_is_wrong_if_much_of_its_instruments_is_tissue():
-    model, bright = Trained(Left().eval(), SEGMENTATION, SIZE), np.zeros((*SIZE, 3), np.uint8)
+    model, bright = Trained(Sided().eval(), SEGMENTATION, SIZE), np.zeros((*SIZE, 3), np.uint8)
     bright[:, :16] = 255
     label = np.zeros(SIZE, np.uint8)
     label[:, :8] = 1

@@ -26,7 +26,6 @@ def scenes(tmp_path_factory):
 
 
 def printed(script: str, *arguments: object, folder: Path) -> str:
-    """Return what an example prints."""
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, EXAMPLES / script, *map(str, arguments)], cwd=folder, env=variables, text=True, check=False,

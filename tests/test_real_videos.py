@@ -15,7 +15,6 @@ from shared_components.data.site_file import load_site
 from tests.data.conftest import frame_image, write
 
 FRAMES = 50
-PHASES = ("a", "b", "c")
 
 
 def number(video, frame):
@@ -80,7 +79,7 @@ def test_one_score_for_all_frames_has_each_triplets_share_as_its_average_precisi
 
 def test_the_most_frequent_phase_is_the_trainings_and_not_the_left_out_videos():
     """Phase 1 of the training is 2 of 5 frames: accuracy 0.4, F1 (4/7 + 0) / 2 over the two phases that occur."""
-    task = make_task("phases", {}, classes=PHASES)
+    task = make_task("phases", {}, classes=("a", "b", "c"))
     trained, truth = np.array([1, 1, 1, 0, 2]), np.array([0, 0, 0, 1, 1])
     majority, guesses = blind(task, len(truth), trained).values()
     (answers,) = majority

@@ -99,14 +99,3 @@ def test_methods_are_compared_on_ones_own_sites(tmp_path, quick_python):
     found = surgfl.compare(["local", "fedavg"], tmp_path / "sites", tmp_path / "out", **few)
     assert [len(result.scores["sites"]) for result in found.results] == [2, 2]
     assert (tmp_path / "out" / "index.html").is_file()
-
-
-def test_iterations_and_epochs_replace_each_other_and_other_settings_stay():
-    own = surgfl._job("fedsurg", {}).training
-    changed = surgfl._job("fedsurg", {"training": {"iterations": 3}}).training
-    assert own["epochs"] == 2 and changed == {**own, "epochs": 0, "iterations": 3}
-    own = surgfl._job("fedavg", {}).training
-    changed = surgfl._job("fedavg", {"training": {"epochs": 2}}).training
-    assert own["iterations"] == 16 and changed == {k: v for k, v in own.items() if k != "iterations"} | {"epochs": 2}
-    job = surgfl._job("fedsurg", {"synthetic": {"height": 96}, "tasks": {"classification": {"interval": 1.0}}})
-    assert job.synthetic["width"] == 96 and job.tasks == {"classification": {"frames": 2, "interval": 1.0}}

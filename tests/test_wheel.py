@@ -45,7 +45,6 @@ sys.exit(main("job submit pfedsis --admin kit".split()))
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Build a wheel of the working tree."""
     source = tmp_path_factory.mktemp("source")
     leave = shutil.ignore_patterns("__pycache__", "*.egg-info", "runs", "results")
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
@@ -90,7 +89,6 @@ def fresh(wheel, tmp_path_factory):
 
 
 def labelled_frames(folder):
-    """Write five frames and their masks."""
     rng = np.random.default_rng(0)
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True)
@@ -102,17 +100,13 @@ def labelled_frames(folder):
         cv2.imwrite(str(folder / "masks" / f"frame{number}.png"), mask)
 
 
-def write_video(path):
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (96, 64))
-    for index in range(3):
-        writer.write(np.full((64, 96, 3), 40 * index, np.uint8))
-    writer.release()
-
-
 @pytest.mark.slow
 def test_the_wheel_alone_trains_on_five_frames_segments_a_video_and_names_the_extra_of_the_rest(fresh, wheel):
     labelled_frames(fresh / "naïve")
-    write_video(fresh / "surgery.avi")
+    writer = cv2.VideoWriter(str(fresh / "surgery.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (96, 64))
+    for index in range(3):
+        writer.write(np.full((64, 96, 3), 40 * index, np.uint8))
+    writer.release()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def run(*words):

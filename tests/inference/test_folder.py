@@ -13,8 +13,6 @@ from shared_components.common.atomic import NotWritten, not_written, write_json
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder
 
-MANY = 999_999_999  # no process has this id
-
 
 def make(path, *names):
     """Write files of a result, not yet at their final names."""
@@ -134,7 +132,7 @@ def test_two_programs_with_one_new_folder_do_not_undo_each_other(tmp_path):
 
 
 def test_what_a_living_process_makes_stays(tmp_path):
-    other, dead = tmp_path / f".surgfl-{os.getppid()}", tmp_path / f".surgfl-{MANY}"
+    other, dead = (tmp_path / f".surgfl-{number}" for number in (os.getppid(), 999_999_999))  # no process has this id
     other.mkdir()
     dead.mkdir()
     make(tmp_path, "a.csv").appear({})

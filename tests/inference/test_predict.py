@@ -5,7 +5,6 @@ import time
 from fractions import Fraction
 from types import SimpleNamespace
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -22,13 +21,6 @@ from shared_components.networks.sam2_architectures import ARCHITECTURES
 from shared_components.networks.sam2_video import Sam2Clips
 from tests.inference.conftest import PARTS, SEGMENTATION, Bright, grey, noise, shot, write_image, write_video
 from tests.networks.conftest import TOY
-
-
-def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():
-    torch.manual_seed(0)
-    logits = torch.randn(1, 4, 8, 10)
-    large = torch.nn.functional.interpolate(logits, size=(16, 20), mode="nearest")
-    assert (SEGMENTATION.postprocess(logits, {}, [(16, 20)])[0] == large.argmax(1)[0].numpy()).all()
 
 
 def test_a_prediction_has_the_frames_own_size_and_a_network_in_training_predicts_as_in_evaluation():
@@ -278,7 +270,7 @@ def test_surgfeds_network_holds_as_much_after_two_hundred_frames_as_after_fifty(
 def test_memory_does_not_grow(network):
     """The memory has six frames with maps of 160 channels at 2x2 and 256 at 1x1 in float32."""
     streaming, held = Streaming(network, 2), []
-    image = torch.from_numpy(np.full((1, 3, 32, 32), 0.5, np.float32))
+    image = torch.full((1, 3, 32, 32), 0.5)
     with torch.no_grad():
         for _ in range(40):
             streaming(image)

@@ -5,7 +5,6 @@ import json
 import re
 from fractions import Fraction
 from pathlib import Path
-from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 import SimpleITK as sitk
 
 from shared_components.common.atomic import NotWritten
-from shared_components.core.task import make_task
 from shared_components.data.files import nifti
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
@@ -110,12 +108,6 @@ def test_what_is_not_wanted_is_left_out(video, tree, tmp_path, pictures, masks):
         assert any(name.startswith("masks/") for name in files) == (masks == "png")
 
 
-def test_a_task_that_names_nothing_has_no_tables(video, tmp_path):
-    task, answer = make_task("depth"), np.full((48, 64), 80, np.float32)
-    files = written(video, tmp_path / "out", task=task, answer=lambda shape: answer)
-    assert {name.partition("/")[0] for name in files} == {"depth", "overlay.mp4", "prediction.json"}
-
-
 def test_the_record_says_what_was_shown_to_what(video, tmp_path):
     written(video, tmp_path / "out", stream={"every": 4}, facts={"model": "model.safetensors"})
     record = json.loads((tmp_path / "out" / "prediction.json").read_text())
@@ -149,16 +141,6 @@ def test_a_spreadsheet_finds_no_formula_in_a_table(tmp_path):
 def test_an_input_of_billions_of_pixels_is_refused_before_a_frame_is_read(tree):
     with pytest.raises(InferenceError, match=r"size is 64000x64000; give a size of at most 16,777,216 pixels"):
         FrameStream(tree, height=64000, width=64000)
-
-
-def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypatch):
-    files = written(video, tmp_path / "out", stream={"every": 10})
-
-    full = Mock(side_effect=InferenceError("the disk is full"))
-    monkeypatch.setattr("shared_components.inference.results.VisibleTables.close", full)
-    with pytest.raises(InferenceError, match="the disk is full"):
-        written(video, tmp_path / "out")
-    assert sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")) == files
 
 
 @pytest.mark.parametrize(
@@ -276,13 +258,6 @@ def test_two_sequences_of_one_name_are_refused(tmp_path):
     with pytest.raises(InferenceError, match="two volumes would have the name 'frames'"):
         segment(tmp_path / "frames", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_model_of_depth_has_no_labels_to_correct(tmp_path):
-    write_image(tmp_path / "frames" / "a.png")
-    stream = FrameStream(tmp_path / "frames", height=32, width=64)
-    with pytest.raises(InferenceError, match=r"a depth model predicts no labels .* remove --nifti"):
-        PredictionFolder(tmp_path / "out", stream, make_task("depth"), volumes=True)
 
 
 def test_labels_that_were_corrected_are_never_replaced(tmp_path):

@@ -269,12 +269,6 @@ def test_it_survives(one, deploy, deploy_quick, capsys):
         print(f"\n{one.words}: {figure}")
 
 
-def test_no_two_trials_have_one_name_or_the_same_words():
-    assert len({one.words for one in TRIALS}) == len({one.run.__name__ for one in TRIALS}) == len(TRIALS) > 0
-    assert any(one.quick for one in TRIALS) and not all(one.quick for one in TRIALS)
-    assert {one.run.__name__ for one in TRIALS if one.quick} > REAL
-
-
 def test_a_failed_trial_stands_out_in_the_table():
     good = Trial("room", "a | b", lambda deploy: "", True)
     rows = [Row(good, True, "3 of 3", 2.4), Row(good, False, "AssertionError: gone", 60.0)]

@@ -70,7 +70,6 @@ def test_a_rehearsal_of_the_guide_trains(poc, tmp_path):
 
 
 def project(port, admin_port):
-    """Return a project file of FLARE."""
     builders = ["workspace.WorkspaceBuilder", "static_file.StaticFileBuilder", "cert.CertBuilder"]
     ports = {"default_host": "localhost", "fed_learn_port": port, "admin_port": admin_port}
     participants = [
