@@ -12,14 +12,10 @@ import pytest
 import torch
 import yaml
 
-from shared_components.core import evaluation, training
+from shared_components.core import evaluation
 from shared_components.core.bundle import needs_square_frames
-from shared_components.core.losses import segmentation_loss
 from shared_components.core.method import load_method, site_order
 from shared_components.core.partition import Role, cut
-from shared_components.core.task import make_task
-from shared_components.data.dataset import SampleDataset, batches
-from shared_components.data.samples import samples
 from shared_components.federation.in_process import answer_request, open_together
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
 from shared_components.federation.protocol import conduct, parse_answers
@@ -156,27 +152,13 @@ def rewritten(path, folder, **changes):
     return folder / "site.yaml"
 
 
-def train_alone(network, optimizer, settings, site, **options):
-    """Train for two rounds as `TINY` says in a plain loop that never heard of a federation."""
-    task = make_task("segmentation", classes=site.classes)
-    data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
-    options |= {"batch_size": 2, "iterations": 2, "augment": True}
-    network.train()
-    for round in range(2):
-        context = training.make_context(settings, task, round=round, rounds=2, site=0)
-        for batch in batches(data, generator=context.generator, **options):
-            optimizer.zero_grad()
-            segmentation_loss(network(batch["image"]), batch["label"]).backward()
-            optimizer.step()
-
-
 @pytest.fixture
 def play(monkeypatch):
-    """Return a function that lets both sides, and other modules, use FedAvg with some fields replaced."""
+    """Return a function that lets both sides use FedAvg with some fields replaced."""
 
-    def replace(*modules, **fields):
+    def replace(**fields):
         method = changed(load_method("fedavg"), **fields)
-        for side in (server_side, site_side, *modules):
+        for side in (server_side, site_side):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return method
 
@@ -186,7 +168,8 @@ def play(monkeypatch):
 def fine_tune(work, result):
     """Train the averaged model on the server's frames, and count the rounds in the memory."""
     losses = work.train()
-    work.context.memory["rounds"] = work.context.memory.get("rounds", torch.tensor(0)) + 1
+    done = work.context.memory.get("rounds", torch.tensor(0))
+    work.context.memory["rounds"] = done + 1
     shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
     return dataclasses.replace(result, models=dataclasses.replace(result.models, shared=shared)), losses
 

@@ -7,9 +7,9 @@ import pytest
 
 from shared_components.federation.messages import SiteRefusal
 from shared_components.federation.messages.parse import parse_request_header
-from shared_components.federation.runs.run_folder import ENROLLED
+from shared_components.federation.runs.run_folder import ENROLLED, changed_settings
 from shared_components.federation.site.agreed_job import PLACE, agreed_job
-from tests.federation.conftest import TINY, same
+from tests.federation.conftest import TINY, make_job, same
 
 ONE = ("site-1",)
 
@@ -29,11 +29,14 @@ def own_folder(federation):
 
 
 CHANGES = [
-    ({"method": "fedavg"}, "method"), ({"arguments": {"personal": ["encoder"]}}, "arguments.personal"),
-    ({"bundle": "pfedsis"}, "bundle"), ({"training": {**TINY, "seed": 7}}, "training.seed"),
-    ({"training": {}}, "training.batch_size"), ({"tasks": {"segmentation": {"frames": 4}}}, "tasks.segmentation"),
+    ({"method": "fedavg"}, "method"),
+    ({"arguments": {"personal": ["encoder"]}}, "arguments.personal"),
+    ({"bundle": "pfedsis"}, "bundle"),
+    ({"training": {**TINY, "seed": 7}}, "training.seed"),
+    ({"training": {}}, "training.batch_size"),
+    ({"tasks": {"segmentation": {"frames": 4}}}, "tasks.segmentation"),
     ({"network": {"personal_shares": [0.5]}}, "network.personal_shares"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("task", ["enrol", "round", "finish"])
@@ -94,3 +97,11 @@ def test_a_damaged_record_or_a_state_without_one_is_refused_with_its_file(traine
     for task in ("enrol", "round"):
         with pytest.raises(SiteRefusal, match=f"{own_folder(trained)} has no {ENROLLED}.* put it back"):
             trained.answer("site-1", task, message)
+
+
+def test_changed_settings_are_named_one_by_one():
+    job = make_job("fedavg", training={"seed": 1, "iterations": 2}, rounds=5)
+    before = {**job.to_json(), "training": {"seed": 2, "height": 32, "iterations": 2}, "rounds": 6}
+    assert changed_settings(before, job) == ["training.height", "training.seed"]
+    older = {key: value for key, value in job.to_json().items() if key != "largest_change"}
+    assert changed_settings(job.to_json(), job) == changed_settings(older, job) == []

@@ -24,7 +24,8 @@ def test_a_flipped_sign_moves_the_mean_by_what_is_claimed(federate, toy_bundle):
     start = {name: value.double() for name, value in federation.server.state.models.shared.items()}
     answers = parse_answers("round", federation.replies())
     moved = [{name: reply.pieces[name].double() - start[name] for name in start} for reply in answers.replies.values()]
-    federation.send(attacked(federation.asked, answers, ATTACKER, sign_flip(times=1), round=0).replies)
+    hostile = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1), round=0)
+    federation.send(hostile.replies)
     for name, value in federation.server.state.models.shared.items():
         if value.is_floating_point():
             expected = start[name] + (moved[0][name] + moved[1][name] - moved[2][name]) / 3
@@ -66,5 +67,6 @@ def test_what_is_attacked_is_what_the_site_sends(federate, toy_bundle, scenes, s
     sent = train_round(
         setup.network, load_method("fedper"), setup.task, dataset, setup.bundle.training, round=0, site=1
     )
-    assert same(cut(sent.after, sent.partition, Role.GLOBAL, Role.MIXED), reply.pieces)
+    pieces = cut(sent.after, sent.partition, Role.GLOBAL, Role.MIXED)
+    assert same(pieces, reply.pieces)
     assert len(sent.batches) == steps and not any(name.startswith("head") for name in reply.pieces)

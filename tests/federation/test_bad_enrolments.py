@@ -15,9 +15,11 @@ from tests.federation.test_initial_weights import given, written
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 
-TOOLS = {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1}
 OTHERWISE = {  # changes in the header of a site's enrolment, and words of the refusal
-    "card": (TOOLS, "task|its network"),
+    "card": (
+        {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1},
+        "task|its network",
+    ),
     "fixed": ("0" * 64, "site-. enrols with fixed weights other than the job's"),
     "start": ({"start": "rendered", "sha256": "1" * 64}, "site-. enrols with start other than the job's"),
     "partition": ([{"tensor": "head.weight", "role": "local"}], "network partition other than the job's"),
@@ -31,7 +33,8 @@ def toy(method="fedavg", **changes):
 
 
 def said(replies, site, **changes):
-    return {**replies, site: dataclasses.replace(replies[site], header={**replies[site].header, **changes})}
+    header = {**replies[site].header, **changes}
+    return {**replies, site: dataclasses.replace(replies[site], header=header)}
 
 
 @pytest.mark.parametrize("site", SITES[:2])  # the first and another
@@ -57,14 +60,14 @@ def test_with_two_groups_of_one_size_nobody_can_tell_who_is_wrong(federate, scen
     more = Federation(toy(), tmp_path / "runs", [*scenes, scenes[0]], [*SITES, "site-4"])
     replies = more.replies()
     for site in ("site-2", "site-4"):
-        replies = said(replies, site, card=TOOLS)
+        replies = said(replies, site, card=OTHERWISE["card"][0])
     with pytest.raises(FederationError, match="site-1, site-3 and site-2, site-4 differ in their task"):
         more.send(replies)
 
 
 def test_a_site_that_was_left_out_stays_out_after_a_restart(federate):
     federation = federate(toy(rounds=2))
-    federation.send(said(federation.replies(), "site-2", card=TOOLS))
+    federation.send(said(federation.replies(), "site-2", card=OTHERWISE["card"][0]))
     federation.run(until=1)
     again = federate(toy(rounds=2), names=SITES, resume=True)
     assert again.resumed and list(again.asked.messages) == ["site-1", "site-3"]
@@ -72,12 +75,14 @@ def test_a_site_that_was_left_out_stays_out_after_a_restart(federate):
 
 
 SPOILT = {  # first weights that the job's start does not give, and words of the refusal
-    "1e6": (lambda value: value + 1e6 / 2, "differs by"), "times": (lambda value: 1000 * value, "differs by"),
-    "near": (lambda value: value + 0.1, "differs by"), "NaN": (lambda value: value * math.nan, "not finite"),
+    "1e6": (lambda value: value + 1e6 / 2, "differs by"),
+    "times": (lambda value: 1000 * value, "differs by"),
+    "near": (lambda value: value + 0.1, "differs by"),
+    "NaN": (lambda value: value * math.nan, "not finite"),
     "large": (lambda value: value + 1e30, r"beyond 1e\+06"),
     "half": (lambda value: value.half(), r"torch.float16 \(.*\); its network has torch.float32"),
     "none": (lambda value: None, "its piece .* is None"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
@@ -118,9 +123,11 @@ def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks
     assert federation.server.state.sites == ["site-2", "site-3"] == list(federation.asked.messages)
 
 
-@pytest.mark.parametrize("change", [
-    {"seconds": {"total": 10**400}}, {"header": []}, {"pieces": {"head.bias": None}}, {"final": "text"},
-], ids=["seconds", "header", "piece", "final"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [{"seconds": {"total": 10**400}}, {"header": []}, {"pieces": {"head.bias": None}}, {"final": "text"}],
+    ids=["seconds", "header", "piece", "final"],
+)
 def test_one_sites_answer_ends_nobody_elses_job(federate, change):
     federation = federate(toy()).enrol()
     for task in ("round", "finish"):
@@ -133,7 +140,8 @@ def test_one_sites_answer_ends_nobody_elses_job(federate, change):
         else:
             with pytest.raises(StopIteration):
                 federation.send(replies)
-    assert [r["site"] for r in federation.server.records if r["kind"] == "final"] == ["site-1", "site-3"]
+    finals = [r["site"] for r in federation.server.records if r["kind"] == "final"]
+    assert finals == ["site-1", "site-3"]
 
 
 ODD_MODELS = {
@@ -142,8 +150,9 @@ ODD_MODELS = {
     "1e30": lambda model: {name: value + 1e30 for name, value in model.items()},
     "int64": lambda model: {name: value.long() for name, value in model.items()},
     "float64": lambda model: {name: value.double() for name, value in model.items()},
-    "NaN": lambda model: {name: value * float("nan") for name, value in model.items()}, "nothing": lambda model: {},
-}  # fmt: skip
+    "NaN": lambda model: {name: value * float("nan") for name, value in model.items()},
+    "nothing": lambda model: {},
+}
 
 
 @pytest.mark.parametrize("bad", ODD_MODELS)

@@ -83,7 +83,10 @@ def test_a_site_that_refuses_history_shows_its_frame_four_times(federate, clips,
         image = setup.dataset([last])[0]["image"]
         assert image.shape == (4, 3, 32, 64)
         assert all(torch.equal(frame, image[-1]) for frame in image) == (name == "a")
-    assert [r.header["card"]["frames"] for r in federation.replies().values()] == [4, 4]  # it takes part all the same
+    assert [r.header["card"]["frames"] for r in federation.replies().values()] == [
+        4,
+        4,
+    ]  # it takes part in the same task
 
 
 def test_sites_that_differ_in_frames_are_refused_at_enrolment(federate):
@@ -94,12 +97,15 @@ def test_sites_that_differ_in_frames_are_refused_at_enrolment(federate):
         federation.send({"a": replies["a"], "b": other["b"]})
 
 
-@pytest.mark.parametrize("built, network, numbers, words", [
-    ("pvt_fpn.PvtFpn", {}, CLIP, "asks for clips of 4 frames, and PvtFpn takes single ones; write frames: 1"),
-    (FOUR, {"temporal": False}, CLIP, "of 4 frames, and PvtFpnClips takes single .*; .* network.temporal: true"),
-    (FOUR, {}, CLIP | {"frames": 3}, "of 3 frames, and PvtFpnClips takes 4; write frames: 4 for it in 'tasks'"),
-    (FOUR, {"receptive_fields": [14, 7], "kernels": [2, 1]}, CLIP, "of 4 frames, and PvtFpnClips takes 2; write"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("built", "network", "numbers", "words"),
+    [
+        ("pvt_fpn.PvtFpn", {}, CLIP, "asks for clips of 4 frames, and PvtFpn takes single ones; write frames: 1"),
+        (FOUR, {"temporal": False}, CLIP, "of 4 frames, and PvtFpnClips takes single .*; .* network.temporal: true"),
+        (FOUR, {}, CLIP | {"frames": 3}, "of 3 frames, and PvtFpnClips takes 4; write frames: 4 for it in 'tasks'"),
+        (FOUR, {"receptive_fields": [14, 7], "kernels": [2, 1]}, CLIP, "of 4 frames, and PvtFpnClips takes 2; write"),
+    ],
+)
 def test_clips_and_the_networks_own_number_of_frames_must_agree(federate, toy_bundle, built, network, numbers, words):
     train = toy_bundle / "toy" / "configs" / "train.yaml"
     train.write_text(train.read_text().replace("tiny.Tiny", built))

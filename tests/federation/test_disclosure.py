@@ -21,7 +21,8 @@ KINDS = ("weights", "extra", "item", "value")
 
 def report_of(job, **options):
     method = load_method(job.method, **job.arguments)
-    return what_leaves(job, expect(job, method, make_task("segmentation", classes=CLASSES)), **options)
+    task = make_task("segmentation", classes=CLASSES)
+    return what_leaves(job, expect(job, method, task), **options)
 
 
 def parts(report, task, *kinds):
@@ -33,7 +34,8 @@ def test_the_bytes_of_every_method_are_those_of_its_networks_state(method):
     """By hand: the four roles make up the network's state, and what leaves is GLOBAL, MIXED and the extras."""
     job = make_job(method)
     report = report_of(job, publish=("style", "text"))
-    assert sum(weights.bytes for weights in report.weights) == parts(report, FINISH)["model"].bytes > 100_000
+    whole = sum(weights.bytes for weights in report.weights)
+    assert whole == parts(report, FINISH)["model"].bytes > 100_000
     by_role = {weights.role: weights.bytes for weights in report.weights}
     extras = [part.bytes for part in parts(report, ROUND, "extra").values()]
     assert len(extras) == len(load_method(method, **job.arguments).local.extras)
@@ -78,8 +80,9 @@ def test_consent_and_withholding_decide_about_items_models_and_values():
     report = report_of(make_job("fedavg"), publish=(), withhold=("scores", "memory"))
     stays = {(part.task, part.name) for part in report.parts if not part.leaves}
     models = {(FINISH, "model"), (FINISH, "result")}  # nothing is published
-    memory = {(task, "memory_mb") for task in ("enrol", ROUND, FINISH)}
-    assert stays == models | memory | {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")}
+    assert stays == models | {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
+        (task, "memory_mb") for task in ("enrol", ROUND, FINISH)
+    }
 
 
 def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate, scenes, toy_bundle, tmp_path):
@@ -89,7 +92,8 @@ def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate,
     federation.run()
     replies = federation.replies()
     assert set(replies["site-2"].header) == {"round"} and "final" in replies["site-1"].header
-    assert same(federation.weights(), federate(make_job("fedavg"), folder=tmp_path / "plain").run().weights())
+    plain = federate(make_job("fedavg"), folder=tmp_path / "plain").run()
+    assert same(federation.weights(), plain.weights())
     federation.finish()
     records = federation.server.records
     assert not any("metrics" in r or "loss" in r for r in records if r.get("site") == "site-2")
@@ -105,8 +109,9 @@ def test_noise_and_secure_sums_change_what_is_said_to_leave():
     assert {name for task, name in leaving if task == FINISH} == set()
     assert parts(noisy, ROUND)["samples"].form.startswith("1,")
     assert noisy.bytes_of(ROUND) == plain.bytes_of(ROUND)
-    secure = {"secure_sums": {"threshold": 2}}
-    plain, summed = (report_of(make_job("fedavg", **more), publish=()) for more in ({}, secure))
+    plain, summed = (
+        report_of(make_job("fedavg", **more), publish=()) for more in ({}, {"secure_sums": {"threshold": 2}})
+    )
     assert "masked" in parts(summed, ROUND)["global pieces"].form
     assert summed.bytes_of(ROUND) == 2 * plain.bytes_of(ROUND)
     assert "sums_key" in parts(summed, "enrol") and "sums_key" not in parts(plain, "enrol")

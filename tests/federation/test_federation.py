@@ -9,12 +9,16 @@ from safetensors.torch import load_file
 
 from shared_components.core import training as local
 from shared_components.core.bundle import load_bundle
-from shared_components.core.method import method_names
+from shared_components.core.losses import segmentation_loss
+from shared_components.core.method import load_method, method_names
+from shared_components.core.partition import partition_network
+from shared_components.core.task import make_task
+from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network
-from tests.federation.conftest import NOT_TINY, SITES, TINY, Federation, make_job, render, rewritten, same, train_alone
+from tests.federation.conftest import NOT_TINY, SITES, TINY, Federation, make_job, render, rewritten, same
 from tests.kinds import one_of_each_kind
 
 
@@ -24,10 +28,13 @@ def by_rank(federation):
     return {ranks[k.partition("/")[0]] + k[k.index("/") :]: v for k, v in federation.weights().items()}
 
 
-SLOW = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("fedas", "feddp", "fedseg")}
+KINDS = [
+    pytest.param(name, marks=pytest.mark.slow) if name in ("fedas", "feddp", "fedseg") else name
+    for name in one_of_each_kind(method_names())
+]
 
 
-@pytest.mark.parametrize("method", [SLOW.get(name, name) for name in one_of_each_kind(method_names())])
+@pytest.mark.parametrize("method", KINDS)
 def test_resuming_after_a_killed_round_is_bit_equal(federate, job_on_toy, tmp_path, method):
     """Killed in round 1, when one site has already trained it and the server has not aggregated."""
     job = job_on_toy(method)
@@ -56,14 +63,38 @@ def test_names_of_sites_change_nothing_and_a_resume_without_a_run_starts_one(fed
 
 @pytest.mark.parametrize("colour", [0.0, 0.7])
 def test_one_site_alone_is_local_training(federate, scenes, colour):
+    """FedAvg with one site equals a plain loop that never heard of a federation."""
     job = make_job("fedavg", rounds=2, training={**TINY, "colour": colour})
     trained_weights = federate(job, names=("a",)).run().weights()
+    site = load_site(scenes[0])
     settings = load_bundle("pvt_fpn", TINY).training
     torch.manual_seed(settings.seed)
     network = build_network(load_bundle("pvt_fpn").network)
-    optimizer = local.make_optimizer(network, settings)
-    train_alone(network, optimizer, settings, load_site(scenes[0]), **({"colour": colour} if colour else {}))
+    method = load_method("fedavg")
+    partition, optimizer = (partition_network(network, method.partition), local.make_optimizer(network, settings))
+    task = make_task("segmentation", classes=site.classes)
+    data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
+    network.train()
+    for round in range(2):
+        context = local.make_context(settings, task, round=round, rounds=job.rounds, site=0)
+        options = {"augment": True} | ({"colour": colour} if colour else {})
+        for batch in batches(data, batch_size=2, iterations=2, generator=context.generator, **options):
+            optimizer.zero_grad()
+            segmentation_loss(network(batch["image"]), batch["label"]).backward()
+            optimizer.step()
+    assert partition.pieces
     assert same({f"a/{name}": value for name, value in network.state_dict().items()}, trained_weights)
+
+
+def test_local_pieces_never_leave_and_survive_between_rounds(federate):
+    federation = federate(make_job(arguments={"ape": False, "sensitivity_images": 2})).enrol()
+    replies = federation.replies()
+    assert all("decoder_personal" not in n for r in replies.values() for n in r.pieces)
+    federation.send(replies)
+    federation.replies()
+    kept = {name: federation.files(name).load()[1] for name in replies}
+    name = "local/decoder_personal.lateral.0.weight"
+    assert not torch.equal(kept["site-1"][name], kept["site-2"][name])
 
 
 @pytest.mark.pictures
@@ -106,7 +137,8 @@ def test_a_quarantined_frame_is_set_aside_to_the_end(toy_bundle, tmp_path):
     path.write_text(path.read_text() + "\nquarantine: 0.2\n")
     samples(load_site(path), "validation")[2].images[0].write_bytes(b"not a picture")
     federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()
-    assert json.loads((federation.server.folder / "site-1" / "final.json").read_text())["frames"] == 5
+    final = json.loads((federation.server.folder / "site-1" / "final.json").read_text())
+    assert final["frames"] == 5
 
 
 SCHEDULE = {"schedule": "cosine", "warmup_rounds": 1, "betas": [0.9, 0.95], "decay_free": True}
@@ -117,11 +149,14 @@ def test_a_resumed_federation_has_the_rates_of_an_undisturbed_one_to_the_bit(fed
     plain = {"height": 32, "width": 64, "batch_size": 2, "learning_rate": 1e-3, **counted}
     job = job_on_toy("fedavg", rounds=3, training={**plain, **SCHEDULE})
     whole = federate(job, folder=tmp_path / "a").run_leaving(tmp_path / "b", trained=()).weights()
-    assert same(whole, federate(job, folder=tmp_path / "b", resume=True).run().weights())
-    assert not same(whole, federate(job_on_toy("fedavg", rounds=3, training=plain)).run().weights())
+    again = federate(job, folder=tmp_path / "b", resume=True).run().weights()
+    assert same(whole, again)
+    constant = federate(job_on_toy("fedavg", rounds=3, training=plain)).run().weights()
+    assert not same(whole, constant)
 
 
 def test_rates_that_cycle_during_averaging_reach_the_sites_whatever_the_schedule(federate):
     job = make_job("fedavg", rounds=3, training={**TINY, **SCHEDULE}, arguments={"swa": {"start": 1, "rate": 0.0}})
     federation = federate(job, names=SITES[:1]).run(until=1)
-    assert same(federation.weights(), federation.run().weights())  # a rate of 0 moves nothing
+    before = federation.weights()
+    assert same(before, federation.run().weights())  # a rate of 0 moves nothing

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from shared_components.core.bundle import load_bundle
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
@@ -18,7 +19,8 @@ CLIPS = {"frames": 4, "interval": 0.2}
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
     """Return the site.yaml files of two sites and a server whose videos also have frames without labels."""
-    return render(tmp_path_factory.mktemp("films"), layout="sar_rarp50", frames_per_video=3, clip=4, interval=0.2)
+    folder = tmp_path_factory.mktemp("films")
+    return render(folder, layout="sar_rarp50", frames_per_video=3, clip=4, interval=0.2)
 
 
 @pytest.fixture
@@ -37,6 +39,15 @@ def refusal(films, tmp_path):
         return words
 
     return refusal
+
+
+@pytest.mark.slow
+def test_the_bundles_own_clips_are_those_of_these_films(films, tmp_path):
+    assert CLIPS.items() <= load_bundle("fedst").tasks["segmentation"].items()
+    job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
+    sites = {"site-1": films[0], "site-2": films[1]}
+    server = run_together(job, sites, tmp_path / "runs", server_data=films[2])
+    assert server.state.round == 1 and server.state.profiles["site-1"].card.frames == 4
 
 
 @pytest.mark.parametrize("who", ["site", "server"])
@@ -61,11 +72,14 @@ def test_an_interval_that_the_video_cannot_give(refusal, scenes, films):
     assert "segmentation: interval is nan" in words
 
 
-@pytest.mark.parametrize("harmed, text, sentence", [
-    (True, "a", "contains no weights; copy model.safetensors or pytorch_model.bin there"),
-    (False, "a b c d e f g h i j k", "takes at most 12, including start and end; shorten it"),
-    (False, "a", "has 6 numbers, but 384 are"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "harmed, text, sentence",
+    [
+        (True, "a", "contains no weights; copy model.safetensors or pytorch_model.bin there"),
+        (False, "a b c d e f g h i j k", "takes at most 12, including start and end; shorten it"),
+        (False, "a", "has 6 numbers, but 384 are"),
+    ],
+)
 def test_a_text_or_an_encoder_of_no_use(refusal, films, clip_folder, tmp_path, harmed, text, sentence):  # noqa: F811
     if harmed:
         (clip_folder / "model.safetensors").unlink()
@@ -75,7 +89,8 @@ def test_a_text_or_an_encoder_of_no_use(refusal, films, clip_folder, tmp_path, h
 
 
 def test_a_server_without_data(refusal, films, tmp_path):
-    words = refusal(server=rewritten(films[2], tmp_path / "s", split={"train": [], "validation": [], "test": []}))
+    path = rewritten(films[2], tmp_path / "s", split={"train": [], "validation": [], "test": []})
+    words = refusal(server=path)
     assert words.startswith("the server cannot train: ") and "split 'train' has no frames" in words
     assert refusal(server=None) == "fedst trains at the server, and this one has no data of its own"
     words = refusal(server=tmp_path / "gone")

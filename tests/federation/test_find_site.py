@@ -57,10 +57,12 @@ def test_a_job_of_five_sites_renders_five_kinds(find):
 
 def test_other_tasks_and_clips_lie_in_other_folders_and_can_be_read(find):
     roots = {
-        find(0).root, find(0, tasks=["segmentation", "depth"]).root, find(0, tasks=["reconstruction"]).root,
+        find(0).root,
+        find(0, tasks=["segmentation", "depth"]).root,
+        find(0, tasks=["reconstruction"]).root,
         find(0, clip=4, interval=0.2).root,
         find(0, tasks=["segmentation"] * 40).root,  # longer than a folder's name may be
-    }  # fmt: skip
+    }
     assert len({root.parents[1] for root in roots}) == 5
     site = find(0, tasks=["depth"], clip=4, interval=0.2)
     (_, sample) = samples(site, "train", SampleSpec(("depth",), frames=4, interval=0.2))

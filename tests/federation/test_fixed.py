@@ -60,8 +60,10 @@ def fixed_from_end_to_end(federation):
     assert not any("encoder." in name for group in groups for name in group)
     federation.finish()
     for site in federation.server.state.sites:
-        assert same(encoder_of(load_file(federation.server.folder / site / "model.safetensors")), encoder)
-    for record in [r for r in federation.server.records if r["kind"] == "site" and "loss" in r]:
+        model = load_file(federation.server.folder / site / "model.safetensors")
+        assert same(encoder_of(model), encoder)
+    rounds = [r for r in federation.server.records if r["kind"] == "site" and "loss" in r]
+    for record in rounds:
         declared = federation.server.state.models.of(record["site"])
         up = {role: size for role, size in record["bytes"]["up"].items() if role in ("global", "mixed")}
         assert sum(up.values()) == total_bytes(declared)
@@ -90,11 +92,15 @@ def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(
 OWN = r"all {} tensors of the method are fixed, such as encoder\..*name fewer parts"
 
 
-@pytest.mark.parametrize("method, training, sentence", [
-    ("mat_fl", FIXED, OWN.format("MIXED")), ("feddp", FIXED, OWN.format("LOCAL")),
-    ("fedavg", {"fixed": ["encodr"]}, r"training\.fixed names 'encodr'.* did you mean 'encoder'"),
-    ("fedavg", {"learning_rates": {"head_globl": 0.1}}, "names 'head_globl'.* did you mean 'head_global'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method, training, sentence",
+    [
+        ("mat_fl", FIXED, OWN.format("MIXED")),
+        ("feddp", FIXED, OWN.format("LOCAL")),
+        ("fedavg", {"fixed": ["encodr"]}, r"training\.fixed names 'encodr'.* did you mean 'encoder'"),
+        ("fedavg", {"learning_rates": {"head_globl": 0.1}}, "names 'head_globl'.* did you mean 'head_global'"),
+    ],
+)
 def test_a_methods_own_part_or_one_that_is_not_there_is_refused_at_enrolment(federate, method, training, sentence):
     with pytest.raises(FederationError, match=sentence):
         federate(make_job(method, training={**TINY, **training})).enrol()
@@ -184,7 +190,8 @@ def one_step(**training):
 @pytest.mark.usefixtures("toy_bundle")
 def test_parts_train_at_their_own_learning_rates(federate):
     """The first step of AdamW moves every weight by its learning rate."""
-    moved = changes(federate(one_step(learning_rates={"encoder": 0.0, "head": 1e-2}), names=["site-1"]).run())
+    job = one_step(learning_rates={"encoder": 0.0, "head": 1e-2})
+    moved = changes(federate(job, names=["site-1"]).run())
     assert moved["encoder"] == 0
     assert moved["decoder"] == pytest.approx(1e-3, rel=1e-2)
     assert moved["head"] == pytest.approx(1e-2, rel=1e-2)

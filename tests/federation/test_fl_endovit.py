@@ -1,4 +1,5 @@
-"""FL-EndoViT: sites train its masked autoencoder, or fine-tune one encoder; a start that saw a test is refused."""
+"""FL-EndoViT in one process: sites train its masked autoencoder, or fine-tune one encoder; a start that saw a test is
+refused."""
 
 import json
 import math
@@ -22,9 +23,11 @@ from shared_components.weights.bundle_files.make import write_bundle
 from tests.federation.conftest import SITES, TINY, TOY, Federation, make_job, render
 
 FIRST = {
-    "fl_endovit_phases": "f1", "fl_endovit_segmentation": "image_iou", "fl_endovit_triplets": "map",
+    "fl_endovit_phases": "f1",
+    "fl_endovit_segmentation": "image_iou",
+    "fl_endovit_triplets": "map",
     "fedsurg": "macro_f1",
-}  # fmt: skip
+}
 ONE = {"batch_size": 2, "epochs": 0, "iterations": 1, "warmup_rounds": 0.0, "start": "file"}
 
 
@@ -58,7 +61,8 @@ def test_sites_fine_tune_one_encoder_from_pre_trained_weights(tmp_path, name):
     assert torch.equal(one["pos_embed"], before["pos_embed"])
     assert not torch.equal(one["blocks.0.attn.qkv.weight"], before["blocks.0.attn.qkv.weight"])
     for site in "ab":
-        assert 0 <= json.loads((ended.folder / site / "final.json").read_text())[FIRST[name]]["mean"] <= 1
+        final = json.loads((ended.folder / site / "final.json").read_text())
+        assert 0 <= final[FIRST[name]]["mean"] <= 1
 
 
 def test_a_site_whose_test_the_start_has_seen_takes_no_part(tmp_path):
@@ -96,4 +100,5 @@ def test_it_trains_is_scored_by_patches_and_its_positions_stay_and_never_travel(
         assert all(0 <= r["metrics"]["below_300"]["mean"] <= 1 for r in records)
         model = load_file(ended.server.folder / site / "model.safetensors")
         assert torch.equal(model["pos_embed"], vit.sine_positions(24, 4, 4))
-    assert set(ended.server.state.models.of(SITES[0])) == set(model) - {"pos_embed", "decoder_pos_embed"}
+    learnt = set(ended.server.state.models.of(SITES[0]))
+    assert learnt == set(model) - {"pos_embed", "decoder_pos_embed"}

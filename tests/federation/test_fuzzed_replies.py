@@ -39,9 +39,11 @@ ODD = [torch.full((4,), math.nan), torch.zeros(4).long(), torch.zeros(4).half(),
 DTYPES = sorted({value for value in vars(torch).values() if isinstance(value, torch.dtype)}, key=str)
 SHARED = {"head.weight": torch.zeros(2, 3), "head.bias": torch.zeros(2)}
 EXTRAS = {  # a good group of each method that declares one
-    "pfedsis": {name: torch.ones_like(value) for name, value in SHARED.items()}, "fedas": {"value": torch.tensor(1.0)},
-    "fedseg": {"mean": torch.eye(2, 8), "present": torch.ones(2)}, "qfedavg": {"value": torch.tensor(1.0)},
-}  # fmt: skip
+    "pfedsis": {name: torch.ones_like(value) for name, value in SHARED.items()},
+    "fedas": {"value": torch.tensor(1.0)},
+    "fedseg": {"mean": torch.eye(2, 8), "present": torch.ones(2)},
+    "qfedavg": {"value": torch.tensor(1.0)},
+}
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns of the dtypes themselves
@@ -71,19 +73,25 @@ def test_what_is_no_message_refuses_its_site(sent):
 # ---- the proof by fuzzing
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from([10**400, -(10**400), 2**63, -1, 0]) | st.floats()
-    | st.text(max_size=20) | st.sampled_from(["site-2", "segmentation", "global", "\x1b[31m", "\ud800", "a\nb", "‮"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), 2**63, -1, 0])
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["site-2", "segmentation", "global", "\x1b[31m", "\ud800", "a\nb", "‮"]),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(st.text(max_size=8) | st.sampled_from(["mean", "dice", "total", "kind"]), inner, max_size=4)
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 tensors = st.sampled_from([*ODD, *(bad for bad, _ in odd_tensors().values())]) | plain
 pieces = st.dictionaries(st.sampled_from([NAME, "w"]) | st.text(max_size=6), tensors, max_size=4)
 keys = st.sampled_from([*REPLY, "odd"])
-checks = list(HealthCheck)
-quick = settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=checks, database=None)
+quick = settings(
+    max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
 
 
 @quick

@@ -11,7 +11,7 @@ import torch
 from shared_components.data.site import WITHHOLDABLE
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import answer
-from shared_components.federation.messages import Message, Place, RejectedUpdate, Request
+from shared_components.federation.messages import Message, Place, RejectedUpdate, Request, SiteRefusal
 from shared_components.federation.messages.parse import parse_reply, parse_request
 from shared_components.federation.messages.schema import REPLY, REQUEST
 from shared_components.federation.protocol import Answers, parse_answers
@@ -44,10 +44,12 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     *(("round", {"seconds": {"total": bad}}, f"seconds.total is {bad}; it is") for bad in (-1.0, True)),
     *(("round", {key: bad}, f"{key} is {bad!r}; write") for key, bad in (("seconds", None), ("loss", "low"))),
     ("round", {"seconds": DEEP}, "seconds is [[[[...]]]]; write"),
-    ("round", {"loss": {"x" * 10_000: 1.0}}, "loss is {'xxx"), ("round", {"loss": {"a" * 101: 1.0}}, "loss is {'aaa"),
+    ("round", {"loss": {"x" * 10_000: 1.0}}, "loss is {'xxx"),
+    ("round", {"loss": {"a" * 101: 1.0}}, "loss is {'aaa"),
     ("round", {"loss": {"": 1.0}}, "loss is {'': 1.0}"),
     ("round", {"loss": {"\x1b[2J": 1.0}}, r"loss has the text '\x1b[2J'; a name has no control characters"),
-    ("round", {"loss": {"a\nb": 1.0}}, r"loss has the text 'a\nb'"), ("round", {"loss": MANY}, "loss is {'0': 1.0"),
+    ("round", {"loss": {"a\nb": 1.0}}, r"loss has the text 'a\nb'"),
+    ("round", {"loss": MANY}, "loss is {'0': 1.0"),
     ("round", {"loss": {"segmentation": 10**400}}, "loss.segmentation is a whole number of over"),
     *(("round", {"loss": {"a": bad}}, f"loss.a is {bad!r}; it is a number") for bad in ([1.0], "0.5", math.nan)),
     ("round", {"metrics": [1]}, "metrics is [1]; it is a table of scores"),
@@ -72,7 +74,8 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("enrol", {"card": {"kind": "a", "outputs": "b", "inputs": [], "frames": 1}}, "card.outputs is 'b'"),
     ("enrol", {"card": {"kind": "a", "outputs": ["b\n"], "inputs": [], "frames": 1}}, r"card has the text 'b\n'"),
     ("enrol", {"card": {"kind": "a", "outputs": [], "inputs": [], "frames": True}}, "card.frames is True; it is"),
-    ("enrol", {"partition": None}, "partition is None"), ("enrol", {"partition": [DEEP]}, "partition[1] is [[["),
+    ("enrol", {"partition": None}, "partition is None"),
+    ("enrol", {"partition": [DEEP]}, "partition[1] is [[["),
     ("enrol", {"partition": [{"tensor": "w", "role": "everywhere"}]}, "partition[1].role is 'everywhere'"),
     ("enrol", {"partition": [{"tensor": "w"}]}, "'partition[1].role' is missing"),
     ("enrol", {"partition": [PIECE, PIECE]}, "partition names a piece twice"),
@@ -98,7 +101,8 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
         [0.5], {"values": [0.5]}, {"encoder": "e", "values": []}, {"encoder": "e", "values": [0.5] * 4097},
         {"encoder": "e", "values": [1000.1]}, {"encoder": "e", "values": [math.nan]}, {"encoder": "e", "values": ["0"]},
         {"encoder": "a\nb", "values": [0.5]}, {"encoder": "e", "values": [0.5], "text": "Jane Doe"})),
-    ("enrol", {"sums_key": "a"}, "sums_key is 'a'"), ("enrol", {"sums_key": {"key": "a"}}, "sums_key.key is 'a'"),
+    ("enrol", {"sums_key": "a"}, "sums_key is 'a'"),
+    ("enrol", {"sums_key": {"key": "a"}}, "sums_key.key is 'a'"),
     ("enrol", {"sums_key": {"key": HASH, "signature": "aa"}}, "sums_key has a signature without a certificate, or"),
 ]  # fmt: skip
 
@@ -107,15 +111,17 @@ PLACES = [(key, bad) for key in ("round", "index", "number", "numbers", "sites")
 REQUESTS = [  # task, what a server changes in its message, words of the refusal
     *(("round", {key: bad}, f"the server's round message: {key} is ") for key, bad in PLACES),
     ("round", {"number": 3}, "number is 3, and numbers is 3; it is a smaller number"),
-    ("round", {"sites": 4}, "sites is 4, and numbers is 3"), ("round", {"index": 3}, "index is 3, and sites is 3"),
-    *(("enrol", {"send_initial": bad}, f"send_initial is {bad!r}; it is true or false") for bad in ("$exit()", 1)),
+    ("round", {"sites": 4}, "sites is 4, and numbers is 3"),
+    ("round", {"index": 3}, "index is 3, and sites is 3"),
+    ("enrol", {"send_initial": "$exit()"}, "send_initial is '$exit()'; it is true or false"),
     ("enrol", {"job": ["a"]}, "job: it is ['a']; write its settings"),
     ("round", {"job": {"name": "x"}}, "job: 'bundle' is missing; add it"),
     ("round", {"job": make_job("fedavg").to_json() | {"rouns": 3}}, "unknown key 'rouns'; did you mean 'rounds'"),
     ("enrol", {"evil": 1}, "the server's enrol message: unknown key 'evil'; known keys: job, run"),
     ("enrol", {3: 1}, "unknown key 3"),
     *(("enrol", {key: ...}, f"{key!r} is missing") for key in ("job", "run", "round", "index", "send_initial")),
-    ("round", {"items": ...}, "'items' is missing"), ("unmask", {}, "'sums' is missing"),
+    ("round", {"items": ...}, "'items' is missing"),
+    ("unmask", {}, "'sums' is missing"),
     ("enrol", {"run": 5}, "run is 5; it is a text"),
     ("enrol", {"run": "../../evil"}, "run '../../evil' is no folder name"),
     ("enrol", {"run": "latest"}, "its run is called 'latest', as the site's link to the newest one"),
@@ -132,7 +138,7 @@ REQUESTS = [  # task, what a server changes in its message, words of the refusal
     ("unmask", {"sums": {"nonce": ""}}, "'sums.sites' is missing"),
     ("unmask", {"sums": {"nonce": "", "sites": [], "evil": 1}}, "unknown key 'sums.evil'"),
     ("shell", {}, "the server asks for 'shell'; a site does enrol, round, unmask, finish"),
-]  # fmt: skip
+]
 
 
 def odd_tensors():
@@ -182,7 +188,8 @@ def request(task, change=None, **body):
     header = {"job": make_job("fedavg").to_json(), "run": "20261122-120000", "round": 0, "index": 0, "number": 0}
     header |= {"numbers": 3, "sites": 3} | ({"send_initial": True} if task == "enrol" else {"answered": None})
     header |= {"items": {}} if task in ("round", "finish") else {}
-    return Message({key: value for key, value in (header | (change or {})).items() if value is not ...}, **body)
+    changed = {key: value for key, value in (header | (change or {})).items() if value is not ...}
+    return Message(changed, **body)
 
 
 @pytest.mark.parametrize("task", ["enrol", "round", "finish"])
@@ -225,6 +232,15 @@ def test_a_site_refuses_a_hostile_request_by_a_sentence(task, change, words):
     with pytest.raises(ValueError) as refused:
         parse_request(task, request(task, change))
     assert words in str(refused.value) and str(refused.value).isprintable() and len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("change", [{"round": -1}, {"sites": None}, {"send_initial": 1}])
+def test_a_site_that_refuses_says_its_name(federate, change):
+    federation = federate(make_job("fedavg"), names=("site-1",))
+    message = federation.asked.messages["site-1"]
+    message.header.update(change)
+    with pytest.raises(SiteRefusal, match=rf"site site-1: the server's enrol message: {next(iter(change))} is "):
+        federation.answer("site-1", "enrol", message)
 
 
 @pytest.mark.parametrize("kind", odd_tensors())

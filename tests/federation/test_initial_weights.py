@@ -48,19 +48,22 @@ def given(federation, path, names):
 def test_sites_begin_from_the_rendered_weights_or_at_random_as_recorded(federate, shipped):
     federation = federate(job("rendered")).enrol()
     assert same(federation.server.state.models.shared, load_weights(shipped))
-    rendered = {"start": "rendered", "sha256": sha256_of(shipped)}
-    assert {str(profile.start) for profile in federation.server.state.profiles.values()} == {str(rendered)}
-    assert json.loads((federation.server.folder / "run.json").read_text())["start"] == rendered
+    assert {str(p.start) for p in federation.server.state.profiles.values()} == {
+        str({"start": "rendered", "sha256": sha256_of(shipped)})
+    }
+    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
+    assert recorded == {"start": "rendered", "sha256": sha256_of(shipped)}
     federation = federate(make_job("fedavg", bundle="toy", training={}, rounds=1)).enrol()
-    random = {"start": "random", "sha256": ""}
-    assert json.loads((federation.server.folder / "run.json").read_text())["start"] == random
+    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
+    assert recorded == {"start": "random", "sha256": ""}
     torch.manual_seed(training_from({}).seed)
     assert same(federation.server.state.models.shared, Tiny().state_dict())
 
 
 def test_what_stays_at_a_site_begins_from_the_weights_too(federate, shipped):
     federation = federate(job("rendered", "fedper", arguments={}))
-    setup = set_up_site(federation.server.job, federation.sites["site-2"].find_site(federation.server.job, 1))
+    site = federation.sites["site-2"]
+    setup = set_up_site(federation.server.job, site.find_site(federation.server.job, 1))
     own = cut(setup.network.state_dict(), setup.partition, Role.LOCAL)
     weights = load_weights(shipped)
     assert own and all(torch.equal(value, weights[name]) for name, value in own.items() if name in weights)
@@ -86,11 +89,14 @@ def test_other_and_missing_files_are_refused_by_site_and_an_unused_one_is_warned
     assert len(warnings) == 1 and warnings[0].startswith("site site-2: SURGFL_START_WEIGHTS is ")
 
 
-@pytest.mark.parametrize("start, words", [
-    ("rendered", "site site-1: bundle 'toy' ships no weights"),
-    ("/tmp/a.safetensors", r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"),
-    ({"batch_size": 99, "few_samples": "refuse"}, "site-1: has 4 training samples, fewer than a batch of 99"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "start, words",
+    [
+        ("rendered", "site site-1: bundle 'toy' ships no weights"),
+        ("/tmp/a.safetensors", r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"),
+        ({"batch_size": 99, "few_samples": "refuse"}, "site-1: has 4 training samples, fewer than a batch of 99"),
+    ],
+)
 def test_a_start_or_a_batch_that_cannot_be_is_refused_at_enrolment(federate, start, words):
     training = {"start": start} if isinstance(start, str) else {"start": "random", **start}
     with pytest.raises(FederationError, match=words):
@@ -153,11 +159,16 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
         assert "network" not in load_metadata(server.folder / name)
 
 
-@pytest.mark.parametrize("network, sentence", [
-    ({"widht": 8}, "site site-1: network: unknown argument 'widht'; did you mean 'width'"),
-    ({"_target_": "shared_components.networks.pvt_fpn.PvtFpn"}, "'_target_', which names code"),
-    ({"width": 6}, "Tiny: width is 6; give a positive multiple of 4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        ({"widht": 8}, "site site-1: network: unknown argument 'widht'; did you mean 'width'"),
+        ({"_target_": "shared_components.networks.pvt_fpn.PvtFpn"}, "'_target_', which names code"),
+        ({"out_channels": 9}, "out_channels is set by the site's task"),
+        ({"width": True}, "width is True; it is a whole number"),
+        ({"width": 6}, "Tiny: width is 6; give a positive multiple of 4"),
+    ],
+)
 def test_a_site_refuses_what_cannot_be_before_the_first_round(federate, network, sentence):
     with pytest.raises((FederationError, ValueError), match=sentence):  # what names code is no job at all
         federate(wide(network)).enrol()

@@ -7,6 +7,7 @@ import resource
 
 import pytest
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.task import choose_task
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
@@ -15,7 +16,6 @@ from shared_components.federation.privacy.ledger import ledgers
 from shared_components.federation.setup.limits import FILE, Limits, check_limits, limits_of
 from shared_components.networks.forward_limits import forward_numbers
 from tests.federation.conftest import TINY, Federation, make_job, rewritten
-from tests.federation.privacy.conftest import NOISE
 
 
 @pytest.fixture
@@ -26,22 +26,26 @@ def site(scenes, tmp_path):
 
 def check(job, site, **known):
     bundle = job.open_bundle()
-    check_limits(job, bundle, choose_task(bundle.tasks, site.task, classes=site.classes, who="site-1"), site, **known)
+    task = choose_task(bundle.tasks, site.task, classes=site.classes, who="site-1")
+    check_limits(job, bundle, task, site, **known)
 
 
 TOO_MUCH = {"iterations": 10_001, "batch_size": 257, "height": 4128, "width": 4128}
 
 
-@pytest.mark.parametrize("changes, key", [
-    *(({"training": {key: much}}, f"training.{key} is {much}") for key, much in TOO_MUCH.items()),
-    ({"training": {"height": 4096, "width": 4096, "batch_size": 17}}, "height x width is 285212672"),
-    ({"rounds": 10_001}, "rounds is 10001"),
-    ({"training": {"feature_cache_gb": 21, "flips": False, "crops": False}}, "training.feature_cache_gb is 21"),
-    ({"longest_wait_seconds": 604_801}, "longest_wait_seconds is 604801"),
-    ({"tasks": {"segmentation": {"frames": 65, "interval": 1.0}}}, "tasks.segmentation.frames is 65"),
-    ({"arguments": {"sensitivity_images": 100_001}}, "arguments.sensitivity_images is 100001"),
-    ({"bundle": "fedst", "network": {"window": 100_001}}, "network.window is 100001"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, key",
+    [
+        *(({"training": {key: much}}, f"training.{key} is {much}") for key, much in TOO_MUCH.items()),
+        ({"training": {"height": 4096, "width": 4096, "batch_size": 17}}, "height x width is 285212672"),
+        ({"rounds": 10_001}, "rounds is 10001"),
+        ({"training": {"feature_cache_gb": 21, "flips": False, "crops": False}}, "training.feature_cache_gb is 21"),
+        ({"longest_wait_seconds": 604_801}, "longest_wait_seconds is 604801"),
+        ({"tasks": {"segmentation": {"frames": 65, "interval": 1.0}}}, "tasks.segmentation.frames is 65"),
+        ({"arguments": {"sensitivity_images": 100_001}}, "arguments.sensitivity_images is 100001"),
+        ({"bundle": "fedst", "network": {"window": 100_001}}, "network.window is 100001"),
+    ],
+)
 def test_more_than_a_site_allows_is_refused_by_its_key(site, changes, key):
     with pytest.raises(SiteError, match=rf"site site-1: the job's .*{key}, and the site allows at most") as refused:
         check(make_job("fedavg", **{"training": {}, **changes}), site)
@@ -57,6 +61,24 @@ def test_as_much_as_a_site_allows_is_taken_and_a_network_is_measured_before_it_i
     job = make_job("fedst", network={"indicator": 90_000, "expansion": 90_000}, tasks={})
     with pytest.raises(SiteError, match=r"the job's network, in parameters, is .* at most 500000000; "):
         check(job, site)
+
+
+MANY = [1] * 20_000
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ({"receptive_fields": MANY, "kernels": MANY}, "job .*: network has 40000 values; write at most 1000"),
+        ({"receptive_fields": [[]] * 20_000}, "job .*: network has 20000 values"),
+        ({"text": "x" * 1001}, "job .*: network.text is a text of 1001 characters"),
+        ({"levels": [[[[[16]]]]]}, "job .*: network.levels is nested deeper than 4 levels"),
+        ({f"a{n}": 1 for n in range(1001)}, "job .*: network has 1001 values"),
+    ],
+)
+def test_a_long_network_section_is_refused_before_anything_is_built(network, words):
+    with pytest.raises(ValueError, match=words):
+        make_job("fedst", network=network, tasks={})
 
 
 @pytest.fixture
@@ -75,16 +97,19 @@ BIG = {"batch_size": 256, "height": 1024, "width": 1024}
 LARGEST = "of the largest tensor of a batch, is"
 
 
-@pytest.mark.parametrize("network, words", [
-    # (heads, window^2, field^2) numbers: 5 x 100^2 x 300^2 for the first view, twice
-    ({"window": 100, "receptive_fields": [300] * 4, **FOUR}, f"{LARGEST} 9000000000, .*'largest_tensor: 9"),
-    ({"window": 50, "receptive_fields": [150] * 4, **FOUR}, f"network, in numbers {LARGEST}"),
-    ({"window": 8, "receptive_fields": [8000, 8, 8, 8], **FOUR}, f"{LARGEST}|network, in parameters, is"),
-    ({"window": 1, "receptive_fields": [1] * 65, "kernels": [1] * 65}, "frames of a clip, is 65, .* at most 64"),
-    ({"receptive_fields": [100_001, 1, 1, 7]}, "network.receptive_fields is 100001, .* at most 100000"),
-    ({"bundle": "fl_endovit_segmentation", "features": 128, "training": BIG}, LARGEST),
-    ({"bundle": "fl_endovit", "size": 80_000}, "network, in parameters, is"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        # (heads, window^2, field^2) numbers: 5 x 100^2 x 300^2 for the first view, twice
+        ({"window": 100, "receptive_fields": [300] * 4, **FOUR}, f"{LARGEST} 9000000000, .*'largest_tensor: 9"),
+        ({"window": 50, "receptive_fields": [150] * 4, **FOUR}, f"network, in numbers {LARGEST}"),
+        ({"window": 8, "receptive_fields": [8000, 8, 8, 8], **FOUR}, f"{LARGEST}|network, in parameters, is"),
+        ({"window": 1, "receptive_fields": [1] * 65, "kernels": [1] * 65}, "frames of a clip, is 65, .* at most 64"),
+        ({"receptive_fields": [100_001, 1, 1, 7]}, "network.receptive_fields is 100001, .* at most 100000"),
+        ({"bundle": "fl_endovit_segmentation", "features": 128, "training": BIG}, LARGEST),
+        ({"bundle": "fl_endovit", "size": 80_000}, "network, in parameters, is"),
+    ],
+)
 def test_products_of_a_networks_arguments_are_refused_before_they_take_memory(wide, site, network, words):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(SiteError, match=words) as refused:
@@ -125,20 +150,17 @@ def test_a_site_writes_its_own_limits(site):
 ODD = {"0": 0, "yes": True, "'3'": "'3'", "2.5": 2.5, ".nan": math.nan, "": None}
 
 
-@pytest.mark.parametrize("text, words", [
-    ("iteration: 3", "unknown key 'iteration'; did you mean 'iterations'. known keys: rounds"),
-    ("iterations: -1", "iterations is -1; it is a whole number"),
-    *((f"iterations: {text}", f"iterations is {value}") for text, value in ODD.items()),
-    ("", "it is None; write its settings as 'name: value'; known keys: rounds"),
-    ("- 3", r"it is \[3\]; write its settings as"),
-    *((text, "is not valid YAML") for text in ("iterations: [", "\x00")),
-    *((f"privacy: {text}", f"privacy is {value}") for text, value in (("3", 3), ("{}", "{}"), ("", None))),
-    ("privacy: {noise: 1}", "unknown key 'privacy.noise'"), ("privacy: {epsilon: .nan}", "privacy.epsilon is nan"),
-    ("privacy: {epsilon: 0}", "privacy.epsilon is 0"), ("privacy: {clip: .inf}", "privacy.clip is inf"),
-    ("privacy: {noise_multiplier: '1'}", "privacy.noise_multiplier is '1'"),
-    ("privacy: {noise_multiplier: yes}", "privacy.noise_multiplier is True"),
-    ("privacy: {delta: 0.5}", "privacy.delta is 0.5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("iteration: 3", "unknown key 'iteration'; did you mean 'iterations'. known keys: rounds"),
+        ("iterations: -1", "iterations is -1; it is a whole number"),
+        *((f"iterations: {text}", f"iterations is {value}") for text, value in ODD.items()),
+        ("", "it is None; write its settings as 'name: value'; known keys: rounds"),
+        ("- 3", r"it is \[3\]; write its settings as"),
+        *((text, "is not valid YAML") for text in ("iterations: [", "\x00")),
+    ],
+)
 def test_a_wrong_file_is_refused_and_no_default_taken(site, text, words):
     site.path.with_name(FILE).write_text(text)
     with pytest.raises(SiteError, match=words) as refused:
@@ -158,49 +180,46 @@ def test_a_site_refuses_a_job_at_enrolment_that_is_too_large_or_lacks_demanded_n
         Federation(make_job("fedavg"), tmp_path / "runs", [own], ("a",)).enrol()
 
 
-@pytest.mark.parametrize("changes, words", [
-    ({"rounds": 10**12}, "rounds is 10{12}; it is a whole number, at least 1 and at most 1000000"),
-    *(({"rounds": bad}, f"rounds is {bad}") for bad in (0, True, 2.0)),
-    *(({key: 10**400}, f"{key} is") for key in ("min_sites", "client_fraction", "grace_seconds")),
-    ({"client_fraction": 0}, "client_fraction is 0; it is a number, above 0 and at most 1"),
-    *(({"client_fraction": bad}, f"client_fraction is {bad!r}") for bad in (-0.5, 1.5, math.nan, True, "half")),
-    ({"grace_seconds": "1"}, "grace_seconds is '1'"),
-    ({"longest_wait_seconds": 1e300}, "longest_wait_seconds is 1e\\+300"),
-    ({"largest_change": math.inf}, "largest_change is inf"), ({"bundle": 3}, "bundle is 3; write a name"),
-    ({"arguments": "no"}, "arguments is 'no'; write its settings as"), ({"training": [1]}, "training is \\[1\\]"),
-    *(({key: 3}, f"{key} is 3") for key in ("tasks", "network")),
-    ({"arguments": {"strength": 1e300}}, "arguments.strength is 1e\\+300; .* at most 1000000000"),
-    *(({"arguments": {"strength": bad}}, "arguments.strength is ") for bad in (10**400, 1j)),
-    ({"arguments": {"personal": ["x"] * 1001}}, "arguments has 1001 values"),
-    ({"arguments": {"personal": "x" * 1001}}, "arguments.personal is a text of 1001 characters"),
-    ({"arguments": {"a": {"b": {"c": {"d": {}}}}}}, "arguments.a.b.c.d is nested deeper"),
-    ({"arguments": {3: 1}}, "arguments has the key 3"),
-    ({"network": {"fields": [1] * 20_000, "kernels": [1] * 20_000}}, "network has 40000 values; write at most 1000"),
-    ({"network": {"fields": [[]] * 20_000}}, "network has 20000 values"),
-    ({"network": {f"a{n}": 1 for n in range(1001)}}, "network has 1001 values"),
-    ({"network": {"text": "x" * 1001}}, "network.text is a text of 1001 characters"),
-    ({"network": {"levels": [[[[[16]]]]]}}, "network.levels is nested deeper than 4 levels"),
-    ({"synthetic": {"height": 64_000}}, "synthetic.height is 64000; .* at most 4096"),
-    ({"synthetic": {"frames_per_video": 0}}, "synthetic.frames_per_video is 0"),
-    ({"synthetic": {"videos": [1, 1]}}, "synthetic.videos is \\[1, 1\\]"),
-    ({"synthetic": {"videos": [1, 1, 10**7]}}, "synthetic.videos\\[3\\] is 10000000"),
-    ({"synthetic": {"clip": "4"}}, "synthetic.clip is '4'"),
-    ({"privacy": {"clip": 1.0}}, "'privacy.noise_multiplier' is missing"),
-    ({"privacy": {"noise_multiplier": 1.0}}, "'privacy.clip' is missing"),
-    ({"privacy": {**NOISE, "epsilon": 1.0}}, "unknown key 'privacy.epsilon'; known keys: clip"),
-    ({"privacy": {**NOISE, "noise_multiplier": 0}}, "privacy.noise_multiplier is 0; it is a number, above 0"),
-    *(({"privacy": {**NOISE, "clip": bad}}, f"privacy.clip is {bad!r}")
-      for bad in (math.inf, 0, -1, math.nan, "1", True, None)),
-    *(({"privacy": {**NOISE, "delta": bad}}, f"privacy.delta is {bad}") for bad in (0, 0.2)),
-    ({"privacy": "strong"}, "privacy is 'strong'"), ({"secure_sums": "on"}, "secure_sums is 'on'"),
-    ({"secure_sums": {"treshold": 2}}, "unknown key 'secure_sums.treshold'"),
-    ({"secure_sums": {"fraction_bits": 20}}, "'secure_sums.threshold' is missing"),
-    *(({"secure_sums": {"threshold": bad}}, f"secure_sums.threshold is {bad}") for bad in (1, 2.0, True, math.nan)),
-    ({"secure_sums": {"threshold": 2, "fraction_bits": 49}}, "secure_sums.fraction_bits is 49"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"rounds": 10**12}, "rounds is 10{12}; it is a whole number, at least 1 and at most 1000000"),
+        *(({"rounds": bad}, f"rounds is {bad}") for bad in (0, True, 2.0)),
+        *(({key: 10**400}, f"{key} is") for key in ("min_sites", "client_fraction", "grace_seconds")),
+        ({"client_fraction": 0}, "client_fraction is 0; it is a number, above 0 and at most 1"),
+        *(({"client_fraction": bad}, f"client_fraction is {bad!r}") for bad in (-0.5, 1.5, math.nan, True, "half")),
+        ({"grace_seconds": "1"}, "grace_seconds is '1'"),
+        ({"longest_wait_seconds": 1e300}, "longest_wait_seconds is 1e\\+300"),
+        ({"largest_change": math.inf}, "largest_change is inf"),
+        ({"bundle": 3}, "bundle is 3; write a name"),
+        ({"arguments": "no"}, "arguments is 'no'; write its settings as"),
+        ({"training": [1]}, "training is \\[1\\]"),
+        *(({key: 3}, f"{key} is 3") for key in ("tasks", "network")),
+        ({"arguments": {"strength": 1e300}}, "arguments.strength is 1e\\+300; .* at most 1000000000"),
+        *(({"arguments": {"strength": bad}}, "arguments.strength is ") for bad in (10**400, 1j)),
+        ({"arguments": {"personal": ["x"] * 1001}}, "arguments has 1001 values"),
+        ({"arguments": {"personal": "x" * 1001}}, "arguments.personal is a text of 1001 characters"),
+        ({"arguments": {"a": {"b": {"c": {"d": {}}}}}}, "arguments.a.b.c.d is nested deeper"),
+        ({"arguments": {3: 1}}, "arguments has the key 3"),
+        ({"synthetic": {"height": 64_000}}, "synthetic.height is 64000; .* at most 4096"),
+        ({"synthetic": {"frames_per_video": 0}}, "synthetic.frames_per_video is 0"),
+        ({"synthetic": {"videos": [1, 1]}}, "synthetic.videos is \\[1, 1\\]"),
+        ({"synthetic": {"videos": [1, 1, 10**7]}}, "synthetic.videos\\[3\\] is 10000000"),
+        ({"synthetic": {"clip": "4"}}, "synthetic.clip is '4'"),
+    ],
+)
 def test_a_job_says_nothing_out_of_its_type_and_range(changes, words):
     with pytest.raises(ValueError, match=f"job.*: {words}"):
         make_job("fedavg", **changes)
+
+
+@pytest.mark.parametrize(
+    "key", ["height", "width", "batch_size", "iterations", "rounds", "learning_rate", "weight_decay"]
+)
+@pytest.mark.parametrize("value", [-1, 10**12, 10**400, math.nan, "8", True, None, [8]])
+def test_a_training_section_says_nothing_out_of_its_type_and_range(key, value):
+    with pytest.raises(ValueError, match=f"training: {key} is "):
+        load_bundle("pvt_fpn", {key: value})
 
 
 def test_a_link_to_a_site_has_the_limits_and_the_account_of_the_file(scenes, tmp_path):

@@ -1,4 +1,5 @@
-"""Absences, a fraction of the sites, profile items that may be refused, and the model that a held-out site gets."""
+"""Features of a federation besides averaging: absences, a fraction of the sites, profile items that
+may be refused, and the model that a held-out site gets."""
 
 import pytest
 import torch
@@ -29,7 +30,8 @@ def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_agai
     assert again.server.state.round == 2
     second = again.replies(["site-2"])["site-2"]
     assert same(first.pieces, second.pieces) and first.header["metrics"] == second.header["metrics"]
-    assert again.files("site-2").load()[2]["best"]  # what it had found before its absence is not forgotten
+    best = again.files("site-2").load()[2]["best"]
+    assert best  # what it had found before its absence is not forgotten
 
 
 def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate, job_on_toy):
@@ -48,8 +50,10 @@ def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(f
     straight = federate(job, folder=tmp_path / "a").run_leaving(tmp_path / "b", round=2, trained=())
     drawn = [record["drawn"] for record in straight.server.records if record["kind"] == "aggregation"]
     assert all(len(sites) == 2 for sites in drawn) and len(set(map(tuple, drawn))) > 1  # 0.5 x 3, halves up
-    assert same(straight.weights(), federate(job, folder=tmp_path / "b", resume=True).run().weights())
-    assert [r["site"] for r in straight.server.records if r["kind"] == "site" and r["round"] == 0] == drawn[0]
+    again = federate(job, folder=tmp_path / "b", resume=True).run()
+    assert same(straight.weights(), again.weights())
+    asked = [r["site"] for r in straight.server.records if r["kind"] == "site" and r["round"] == 0]
+    assert asked == drawn[0]
     straight.finish()  # the last delivery is for everybody
     assert all((straight.server.folder / site / "model.safetensors").is_file() for site in SITES)
 
@@ -92,6 +96,12 @@ def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(pl
     style, text = seen[0]["style"], seen[0]["text"]
     assert style[1] is None and text[1] is None and text[0].startswith("synthetic")
     assert [len(row) for row in style[0]] == [3, 3] and all(0 <= v <= 1 for row in style[0] for v in row)
+
+
+def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federate, job_on_toy):
+    play(requires_kinds=("depth",))
+    with pytest.raises(FederationError, match="fedavg is for depth, and the site's task is segmentation"):
+        federate(job_on_toy("fedavg")).enrol()
 
 
 def held_out_model_of(federation):
@@ -143,7 +153,8 @@ def test_a_model_whose_consent_was_withdrawn_before_a_second_finish_is_gone(publ
     folder = federation.server.folder / "server"
     assert (folder / "sites" / "site-1.safetensors").is_file() and (folder / "model.safetensors").is_file()
     silent = [rewritten(path, tmp_path / f"silent-{i}", publish=[]) for i, path in enumerate(scenes)]
-    resumed = Federation(job_on_toy("fedper", rounds=1), tmp_path / "runs", silent, SITES, resume=True).run().finish()
+    job = job_on_toy("fedper", rounds=1)
+    resumed = Federation(job, tmp_path / "runs", silent, SITES, resume=True).run().finish()
     assert resumed.server.folder / "server" == folder and held_out_model_of(resumed)[0]["files"] == {}
     assert not (folder / "sites").exists() and not (folder / "model.safetensors").exists()
 

@@ -1,6 +1,7 @@
 """Secure sums in a whole federation: equal to the plain mean, whoever drops out, over kills, and for few methods."""
 
 import json
+import math
 from functools import partial
 from itertools import pairwise
 
@@ -45,7 +46,8 @@ def test_a_round_equals_the_plain_one_to_the_error_of_the_fixed_point(federate, 
 
 def test_the_sum_is_that_of_the_quantised_weights_to_the_last_bit(toy_bundle, federate, tmp_path):
     """Against Python's whole numbers: what the sites of a plain federation would have sent, rounded and added."""
-    replies = federate(make_job("fedavg", **TOY), folder=tmp_path / "a").enrol().replies()
+    plain = federate(make_job("fedavg", **TOY), folder=tmp_path / "a").enrol()
+    replies = plain.replies()
     masked = federate(secure_job(rounds=1), folder=tmp_path / "b").run()
     samples = {site: reply.header["samples"] for site, reply in replies.items()}
     for name, value in masked.server.state.models.shared.items():
@@ -66,7 +68,8 @@ def test_no_weight_travels_and_the_records_say_who_was_in_the_sum(toy_bundle, fe
         assert all(value.dtype == torch.int64 for value in reply.groups[MASKED].values())
     federation.send(replies)
     assert federation.asked.task == "unmask" and set(federation.asked.messages) == set(replies)
-    assert federation.send(federation.replies())["secure_sum"] == ["site-1", "site-2", "site-3"]
+    record = federation.send(federation.replies())
+    assert record["secure_sum"] == ["site-1", "site-2", "site-3"]
     up = federation.server.records[0]["bytes"]["up"]
     parameters = sum(value.numel() for value in federation.server.state.models.shared.values())
     assert up["masked"] == 8 * parameters and up["shares"] < 1000
@@ -122,7 +125,8 @@ def test_too_few_that_upload_or_open_end_the_job_by_a_sentence(toy_bundle, feder
 def test_a_resume_after_kills_ends_with_the_same_bits_and_no_mask_is_used_twice(toy_bundle, federate, tmp_path):
     """Killed when one site has uploaded; again when all have, and one has opened its shares."""
     straight = federate(secure_job(), folder=tmp_path / "a").run()
-    first = federate(secure_job(), folder=tmp_path / "b").run(until=1).replies(["site-2"])["site-2"].groups[MASKED]
+    broken = federate(secure_job(), folder=tmp_path / "b").run(until=1)
+    first = broken.replies(["site-2"])["site-2"].groups[MASKED]
     again = federate(secure_job(), folder=tmp_path / "b", resume=True).enrol()
     second = again.replies()
     again.send(second)
@@ -212,7 +216,8 @@ def test_a_plain_job_opens_nothing(toy_bundle, federate):
 
 
 def test_the_file_of_secrets_is_the_sites_alone_and_its_loss_is_told(toy_bundle, federate, tmp_path):
-    path = federate(secure_job()).run(until=1).server.folder / "site-1" / FILE
+    federation = federate(secure_job()).run(until=1)
+    path = federation.server.folder / "site-1" / FILE
     assert path.stat().st_mode & 0o777 == 0o600
     kept = path.read_text()
     again = federate(secure_job(), resume=True)
@@ -251,6 +256,21 @@ def test_other_methods_are_refused_by_the_server(toy_bundle, federate, method):
 def test_a_threshold_above_the_number_of_sites_is_refused(toy_bundle, federate, threshold):
     with pytest.raises(FederationError, match="of 3 sites needs a threshold above half"):
         federate(secure_job(secure_sums={"threshold": threshold}))
+
+
+@pytest.mark.parametrize(
+    "section, words",
+    [
+        ({"treshold": 2}, "unknown key 'secure_sums.treshold'"),
+        ({"fraction_bits": 20}, "'secure_sums.threshold' is missing"),
+        *(({"threshold": bad}, f"secure_sums.threshold is {bad}") for bad in (1, 2.0, True, math.nan)),
+        ({"threshold": 2, "fraction_bits": 49}, "secure_sums.fraction_bits is 49"),
+        ("on", "secure_sums is 'on'"),
+    ],
+)
+def test_an_odd_section_is_refused_by_key(section, words):
+    with pytest.raises(ValueError, match=words):
+        make_job("fedavg", secure_sums=section)
 
 
 @pytest.mark.parametrize("key", ["stolen", "zero", "none"])

@@ -5,6 +5,7 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from shared_components.core.method import load_method
 from shared_components.core.partition import Role, Slice
 from shared_components.core.serq import FineTuning, Quantification, check_beforehand
 from shared_components.data.samples import LABELLED, samples
@@ -14,11 +15,13 @@ from shared_components.federation.runs.run_folder import server_files
 from shared_components.federation.runs.store import load_tensors, save_tensors
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server.training import ServerData
+from shared_components.federation.setup import site_setup as site_side
 from shared_components.federation.setup.find_site import SERVER
 from shared_components.networks import tiny
 from shared_components.networks.protocols import Encodes
 from shared_components.reporting.costs import server_seconds
 from shared_components.reporting.records import load_run
+from tests.changed_method import changed
 from tests.federation.conftest import TINY, Federation, fine_tune, make_job, render, rewritten, same
 
 SERQ = Quantification(batches=2, pretraining=2)
@@ -59,7 +62,7 @@ def own_filters(network):
 
 
 @pytest.fixture
-def play(play, monkeypatch, toy_bundle):
+def play(monkeypatch, toy_bundle):
     """Return a function that makes a job of FedAvg with own filters and a server that trains."""
     monkeypatch.setattr(tiny, "Mapped", Mapped, raising=False)
     config = toy_bundle / "toy" / "configs" / "train.yaml"
@@ -67,9 +70,12 @@ def play(play, monkeypatch, toy_bundle):
     assert "Mapped" in config.read_text()
 
     def job(update, *, kinds=None, **changes):
-        check = check_beforehand if isinstance(update, Quantification) else None
-        fields = {"server_update": update, "server_check": check, "requires_kinds": kinds}
-        play(partition=own_filters, requires_network=Encodes, **fields)
+        method = changed(
+            load_method("fedavg"), partition=own_filters, server_update=update, requires_network=Encodes,
+            requires_kinds=kinds, server_check=check_beforehand if isinstance(update, Quantification) else None,
+        )  # fmt: skip
+        for side in (server_side, site_side):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return make_job("fedavg", bundle="toy", **changes)
 
     return job
@@ -150,7 +156,8 @@ def refusal(tmp_path, scenes):
 
     def refusal(job, server_data, sites=None, **known):
         with pytest.raises(FederationError) as caught:
-            Federation(job, tmp_path / "runs", sites or scenes[:2], NAMES, server_data=server_data, **known).enrol()
+            files = sites or scenes[:2]
+            Federation(job, tmp_path / "runs", files, NAMES, server_data=server_data, **known).enrol()
         assert "\n" not in str(caught.value) and not list(tmp_path.rglob("round-*.safetensors"))
         return str(caught.value)
 
@@ -235,7 +242,8 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play,
 def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendered, tmp_path):
     """Sisvse has no time between two images; the rendered site.yaml records this."""
     stills = rendered("sisvse")
-    assert "history: false" in stills.read_text()
+    text = stills.read_text()
+    assert "history: false" in text
     films = [rendered("sar_rarp50", clip=4, interval=0.2)] * 2
     job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
     run = Federation(job, tmp_path / "r", films, NAMES, server_data=stills).enrol()
@@ -303,4 +311,5 @@ def test_the_sites_wait_for_what_the_record_says_and_no_longer(federate, options
         assert record["round"] == number
         assert (record["seconds_wall"], record["seconds"], record["seconds_training"]) == (30.0, 2.0, 7.0)
         assert run.server._open_round.since - answered == record["seconds"] + record["seconds_training"]
-    assert server_seconds(load_run(run.server.folder)) == {0: (30.0, 2.0, 7.0), 1: (30.0, 2.0, 7.0)}
+    waits = server_seconds(load_run(run.server.folder))
+    assert waits == {0: (30.0, 2.0, 7.0), 1: (30.0, 2.0, 7.0)}

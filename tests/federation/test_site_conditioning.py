@@ -17,10 +17,13 @@ from shared_components.core.text.vectors import Vector, add_vectors, read_vector
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import run as comparing
 from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
 from shared_components.federation.server.enrolment import profile_header, profile_of
+from shared_components.federation.setup import site_setup as site_side
 from shared_components.networks import bundle_config
 from shared_components.weights.bundle_files.make import write_bundle
+from tests.changed_method import changed
 from tests.federation.conftest import SITES, Federation, fine_tune, make_job, rewritten
 
 CLIPS = """\
@@ -48,10 +51,17 @@ def clips_bundle(toy_bundle):
 
 
 @pytest.fixture
-def play(play):
+def play(monkeypatch):
     """Return a function that lets everybody use FedAvg with FedST's rule and its text, other fields as given."""
-    usual = {"partition": representation(), "local_condition_on_site": SiteText()}
-    return lambda **fields: play(comparing, site_conditioning, **{**usual, **fields})
+
+    def replace(**fields):
+        fields = {"partition": representation(), "local_condition_on_site": SiteText(), **fields}
+        method = changed(load_method("fedavg"), **fields)
+        for side in (server_side, site_side, comparing, site_conditioning):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+        return method
+
+    return replace
 
 
 def job(**changes):
@@ -69,7 +79,8 @@ def due(scenes):
 
 def kept(federation, site):
     """Return the LOCAL pieces that a site kept after its last round."""
-    return below("local/", load_file(max((federation.server.folder / site).glob("round-*.safetensors"))))
+    newest = max((federation.server.folder / site).glob("round-*.safetensors"))
+    return below("local/", load_file(newest))
 
 
 def test_each_site_keeps_its_own_indicator_and_sends_none(play, federate, scenes):

@@ -13,7 +13,14 @@ from safetensors.torch import load_file, save_file
 from shared_components.common.atomic import write_json
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.runs import store
-from shared_components.federation.runs.store import DamagedState, RoundFiles, rounds_in, state_root
+from shared_components.federation.runs.store import (
+    DamagedState,
+    RoundFiles,
+    load_tensors,
+    rounds_in,
+    save_tensors,
+    state_root,
+)
 from tests.federation.conftest import make_job, same
 
 
@@ -36,12 +43,15 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     assert "old" in path.read_text() and len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("rounds, keep, left", [
-    (range(4), 2, [2, 3]),
-    ((0, 1, 4), 2, [1, 4]),  # rounds 2 and 3 were missed; round 4 was trained, and is asked again after a resume
-    ((0, 2, 1), 2, [0, 1]),  # a run that went back drops its later state
-    (range(5), 3, [2, 3, 4]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rounds, keep, left",
+    [
+        (range(4), 2, [2, 3]),
+        ((0, 1, 4), 2, [1, 4]),  # rounds 2 and 3 were missed; round 4 was trained, and is asked again after a resume
+        ((0, 2, 1), 2, [0, 1]),  # a run that went back drops its later state
+        (range(5), 3, [2, 3, 4]),
+    ],
+)
 def test_the_newest_rounds_are_kept_and_found(tmp_path, rounds, keep, left):
     files = RoundFiles(tmp_path, of="job/run/server", keep=keep)
     for round in rounds:
@@ -62,12 +72,12 @@ def test_a_simulators_state_lies_beside_its_workspace(tmp_path, monkeypatch):
 def test_no_byte_of_a_state_can_change_without_being_noticed(tmp_path):
     """Every byte in turn has one bit flipped: the file is refused, or (spaces that pad) reads as it was written."""
     path = tmp_path / "a.safetensors"
-    store.save_tensors(path, {"w": torch.arange(3.0), "n": torch.tensor(7)}, {"best": {"dice": 0.5}})
+    save_tensors(path, {"w": torch.arange(3.0), "n": torch.tensor(7)}, {"best": {"dice": 0.5}})
     whole, noticed = path.read_bytes(), 0
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         try:
-            tensors, values = store.load_tensors(path)
+            tensors, values = load_tensors(path)
         except DamagedState as error:
             assert str(path) in str(error)
             noticed += 1
@@ -119,15 +129,19 @@ def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_t
     assert [r["round"] for r in again.server.records if r["kind"] == "aggregation"] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("damage, words", [
-    (lambda path: path.unlink(), "is missing"),
-    (lambda path: path.write_text(path.read_text()[:40]), "is damaged"),
-    (lambda path: path.write_text("[1]"), "does not describe a job"),
-    (lambda path: path.write_text(json.dumps({"job": None})), "does not describe a job"),
-    (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage, words",
+    [
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_text(path.read_text()[:40]), "is damaged"),
+        (lambda path: path.write_text("[1]"), "does not describe a job"),
+        (lambda path: path.write_text(json.dumps({"job": None})), "does not describe a job"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
+    ],
+)
 def test_a_run_without_a_description_is_not_begun_anew(federate, damage, words):
-    damage(federate(toy("fedavg")).run(until=1).server.folder / "run.json")
+    server = federate(toy("fedavg")).run(until=1).server
+    damage(server.folder / "run.json")
     with pytest.raises(FederationError, match=rf"run\.json {words}.*put an intact copy there"):
         federate(toy("fedavg"), resume=True)
 
@@ -154,7 +168,8 @@ def test_a_resume_with_fewer_rounds_than_are_done_or_from_an_older_version_is_re
     with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
         federate(toy("fedavg", rounds=1), resume=True)
     assert federate(toy("fedavg", rounds=2), resume=True).server.state.round == 2
-    path = federate(toy("fedavg", rounds=2)).run(until=1).server.folder / "server" / "round-00000.safetensors"
+    server = federate(toy("fedavg", rounds=2)).run(until=1).server
+    path = server.folder / "server" / "round-00000.safetensors"
     with safe_open(str(path), framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}
         header = {key: value for key, value in file.metadata().items() if key != "of"}

@@ -30,16 +30,19 @@ def changed(reply, *, header=None, **pieces):
 NAME = "head_global.bias"
 
 
-@pytest.mark.parametrize("change, words", [
-    *(({NAME: torch.tensor([bad] * 4)}, "not finite") for bad in (math.nan, math.inf)),
-    ({NAME: torch.full((4,), 1e30)}, "largest_change"),
-    ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
-    *(({NAME: torch.zeros(4, dtype=kind)}, str(kind)) for kind in (torch.float64, torch.int64, torch.float16)),
-    ({NAME: torch.zeros(0)}, r"torch.float32 \(0,\)"),
-    ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
-    ({"header": {"round": 7}}, "it is of round 8, this is round 1"),
-    ({"header": {"samples": 10**9}}, "enrolled with 4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        *(({NAME: torch.tensor([bad] * 4)}, "not finite") for bad in (math.nan, math.inf)),
+        ({NAME: torch.full((4,), 1e30)}, "largest_change"),
+        ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
+        *(({NAME: torch.zeros(4, dtype=kind)}, str(kind)) for kind in (torch.float64, torch.int64, torch.float16)),
+        ({NAME: torch.zeros(0)}, r"torch.float32 \(0,\)"),
+        ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
+        ({"header": {"round": 7}}, "it is of round 8, this is round 1"),
+        ({"header": {"samples": 10**9}}, "enrolled with 4"),
+    ],
+)
 def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
     federation, replies = round_one
     assert federation.server.check_update("site-1", replies["site-1"]).samples == 4  # an honest one passes
@@ -61,7 +64,8 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
         federation.server.check_update("site-1", Message(replies["site-1"].header, pieces))
     with pytest.raises(RejectedUpdate, match="extras"):
         groups = {**replies["site-1"].groups, "images": {"x": torch.zeros(1)}}
-        federation.server.check_update("site-1", Message(replies["site-1"].header, replies["site-1"].pieces, groups))
+        reply = Message(replies["site-1"].header, replies["site-1"].pieces, groups)
+        federation.server.check_update("site-1", reply)
 
 
 def test_latest_names_the_run_whose_sites_enrolled_last(federate, toy_bundle, tmp_path):
@@ -127,7 +131,8 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate, to
 @pytest.mark.parametrize("there, enough", [(["site-1", "site-3"], True), (["site-1"], False)])
 def test_the_finish_needs_the_sites_that_the_job_needs_and_not_those_of_its_method(federate, toy_bundle, there, enough):
     """Krum compares three at least; a delivery compares nothing."""
-    federation = federate(make_job("krum", bundle="toy", rounds=1, min_sites=2)).run()
+    job = make_job("krum", bundle="toy", rounds=1, min_sites=2)
+    federation = federate(job).run()
     assert (federation.server.method.requires.min_sites, federation.asked.task) == (3, "finish")
     assert federation.asked.needed == 2
     missing = {name: "it is gone" for name in federation.asked.messages if name not in there}
@@ -146,15 +151,20 @@ def updates(*sizes):
     ]
 
 
-@pytest.mark.parametrize("sizes, named", [
-    ((16.7, 12.4, 17.4), []),
-    ((446.0, 2932.0, 82.0), []),  # traces of Fisher matrices differ so at honest sites
-    ((16.7, 1e9, 17.4), ["site-2"]), ((3e38, 12.4, 17.4), ["site-1"]),
-    ((1e-3, 2e-3, 0.9), []),  # below 1 a softmax hardly moves
-    ((1e-3, 2e-3, 1.1), ["site-3"]),
-    ((0.0, 12.4, 17.4), []),  # a site that reports nothing makes no other site look large
-    ((16.7, 1e9), []), ((16.7, 1e9, 1e9, 15.0, 14.0), ["site-2", "site-3"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sizes, named",
+    [
+        ((16.7, 12.4, 17.4), []),
+        ((446.0, 2932.0, 82.0), []),  # traces of Fisher matrices differ so at honest sites
+        ((16.7, 1e9, 17.4), ["site-2"]),
+        ((3e38, 12.4, 17.4), ["site-1"]),
+        ((1e-3, 2e-3, 0.9), []),  # below 1 a softmax hardly moves
+        ((1e-3, 2e-3, 1.1), ["site-3"]),
+        ((0.0, 12.4, 17.4), []),  # a site that reports nothing makes no other site look large
+        ((16.7, 1e9), []),
+        ((16.7, 1e9, 1e9, 15.0, 14.0), ["site-2", "site-3"]),
+    ],
+)
 def test_who_reports_far_more_than_the_others_is_named_and_nobody_else(sizes, named):
     assert sorted(outlying_extras(updates(*sizes))) == named
 

@@ -10,9 +10,18 @@ from shared_components.core.method import StatelessStart, load_method, method_na
 from shared_components.core.partition import Role
 from shared_components.core.task import make_task
 from shared_components.data.site_file import load_site
-from shared_components.federation import messages
 from shared_components.federation.in_process import answer, run_together
-from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal, stored, wire_format
+from shared_components.federation.messages import (
+    BF16,
+    FLOAT32,
+    FederationError,
+    Job,
+    Message,
+    SiteRefusal,
+    stored,
+    total_bytes,
+    wire_format,
+)
 from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.messages.stored import Inbox, StoredPieces
 from shared_components.federation.privacy.ledger import ledgers, read_ledger
@@ -24,15 +33,28 @@ from shared_components.flare.outgoing_check import check_reply
 from tests.federation.conftest import NOT_TINY, SITES, Federation, make_job, rewritten, same
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
-BF16, FLOAT32 = messages.BF16, messages.FLOAT32
+STEP = 2.0**-7  # from 1 to the next number of bfloat16
+
+
+def test_numbers_are_rounded_to_nearest_and_ties_to_even_and_overflow_is_not_hidden():
+    values = torch.tensor([[1.0, 1 + STEP / 4, 1 + STEP / 2, 1 + 3 * STEP / 2, -1 - 0.6 * STEP, 1e-40]])
+    rounded = wire_format.unpack(wire_format.pack({"w": values}, BF16), BF16)["w"]
+    assert rounded.dtype == torch.float32
+    assert rounded[0, :5].tolist() == [1.0, 1.0, 1.0, 1 + 2 * STEP, -1 - STEP]
+    assert rounded[0, 5] == pytest.approx(1e-40, rel=0.01)  # subnormal numbers stay
+    largest = {"w": torch.full((1, 1), 3.4e38)}
+    assert torch.isinf(wire_format.pack(largest, BF16)["w"]).all()
 
 
 def test_what_has_one_axis_no_float32_or_no_option_travels_exactly():
     exact = {
-        "bias": torch.tensor([1 + 2.0**-20]), "running_var": torch.tensor([1e-3, 7.123456]),
-        "num_batches_tracked": torch.tensor(2**40 + 1), "scale": torch.tensor(1.2345678),
-        "counts": torch.tensor([[2**24 + 1]]), "energy": torch.tensor([[1 + 2.0**-40]], dtype=torch.float64),
-    }  # fmt: skip
+        "bias": torch.tensor([1 + 2.0**-20]),
+        "running_var": torch.tensor([1e-3, 7.123456]),
+        "num_batches_tracked": torch.tensor(2**40 + 1),
+        "scale": torch.tensor(1.2345678),
+        "counts": torch.tensor([[2**24 + 1]]),
+        "energy": torch.tensor([[1 + 2.0**-40]], dtype=torch.float64),
+    }
     assert same(wire_format.pack(exact, BF16), exact)
     assert same(wire_format.pack_change(exact, {name: value * 0 for name, value in exact.items()}, BF16), exact)
     assert same(dict(wire_format.unpack_change(exact, {n: v * 0 for n, v in exact.items()}, BF16)), exact)
@@ -55,10 +77,13 @@ def test_a_change_below_the_step_of_its_weight_arrives_which_rounded_weights_wou
     assert wire_format.unpack_change(update, {"w": torch.ones(3, 2)}, BF16)["w"].shape == (1, 2)
 
 
-@pytest.mark.parametrize("value, words", [
-    (torch.ones(2, 2), "w is torch.float32; the job's wire is bf16, so torch.bfloat16 is due"),
-    (torch.ones(2, dtype=torch.bfloat16), "w is torch.bfloat16; .* so torch.float32 is due"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (torch.ones(2, 2), "w is torch.float32; the job's wire is bf16, so torch.bfloat16 is due"),
+        (torch.ones(2, dtype=torch.bfloat16), "w is torch.bfloat16; .* so torch.float32 is due"),
+    ],
+)
 def test_a_tensor_in_another_format_is_refused_by_name(value, words):
     for open_ in (wire_format.unpack, lambda tensors, wire: wire_format.unpack_change(tensors, {}, wire)):
         with pytest.raises(ValueError, match=words):
@@ -130,7 +155,7 @@ def test_the_first_and_the_final_weights_are_exact(federate, job_on_toy):
     assert same(federation.asked.messages["site-2"].pieces, shared)
     federation.finish()
     last = next(record for record in federation.server.records if record["kind"] == "site" and record["round"] == 1)
-    assert last["bytes"]["down"] == {"global": messages.total_bytes(shared)}
+    assert last["bytes"]["down"] == {"global": total_bytes(shared)}
 
 
 def one_of_each_kind_of_message():
@@ -150,7 +175,10 @@ def one_of_each_kind_of_message():
     "method", ["fedavg", "ditto", *(pytest.param(one, marks=pytest.mark.slow) for one in one_of_each_kind_of_message())]
 )
 def test_what_methods_send_travels_in_bfloat16_and_resumes(federate, job_on_toy, tmp_path, method):
-    job, names = job_on_toy(method, wire=BF16), SITES[:2] if method in NOT_TINY else SITES
+    resumes(federate, job_on_toy(method, wire=BF16), tmp_path, SITES[:2] if method in NOT_TINY else SITES)
+
+
+def resumes(federate, job, tmp_path, names):
     straight = federate(job, folder=tmp_path / "a", names=names).run_leaving(tmp_path / "b")
     assert not any(record.get("rejected") for record in straight.server.records)
     again = federate(job, folder=tmp_path / "b", resume=True, names=names).run()
@@ -254,7 +282,8 @@ def test_stored_updates_give_the_bits_of_those_in_memory(job_on_toy, scenes, tmp
 
     in_memory = run("memory")
     monkeypatch.setattr(stored, "HELD", 0)
-    assert same(in_memory, run("disk"))
+    on_disk = run("disk")
+    assert same(in_memory, on_disk)
     assert not list((tmp_path / "disk").rglob("updates"))
 
 
@@ -263,4 +292,5 @@ def test_what_a_killed_server_has_left_is_removed_when_its_round_begins_again(fe
     first = federate(make_job("fedavg")).enrol()
     answer(first.asked, first.sites, keep=first.server.inbox.keep)
     assert len(list((first.server.folder / "server" / "updates").iterdir())) == 3
-    assert not (federate(make_job("fedavg"), resume=True).enrol().server.folder / "server" / "updates").exists()
+    again = federate(make_job("fedavg"), resume=True).enrol()
+    assert not (again.server.folder / "server" / "updates").exists()

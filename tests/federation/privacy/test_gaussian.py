@@ -55,6 +55,15 @@ def test_no_change_is_larger_than_the_clip_however_far_the_training_went(scale):
     assert norm(moved(received, sent)) <= 0.25 * (1 + 1e-5)
 
 
+def test_noise_leaves_no_variance_below_zero_and_is_drawn_anew_in_every_call():
+    received = {"v": torch.zeros(1000), "w": torch.zeros(1000)}
+    sent, _ = clip_and_noise(received, received, clip=1, noise_multiplier=1, random=seeded(), variances={"v"})
+    assert float(sent["v"].min()) == 0 and float(sent["w"].min()) < -2
+    received = {"w": torch.zeros(50)}
+    first, second = (clip_and_noise(received, received, clip=1, noise_multiplier=1)[0]["w"] for _ in range(2))
+    assert not bool((first == second).any())
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_is_not_sent(bad):
     with pytest.raises(FloatingPointError, match="not finite"):
@@ -154,7 +163,8 @@ def audited(z, *, trials, confidence=0.999):
     received, canary = {"w": torch.zeros(5)}, torch.tensor([3.0, 0, 4.0, 0, 0])
 
     def seen(sign, seed):
-        options = {"clip": 1, "noise_multiplier": z, "random": seeded(seed)}
+        random = seeded(seed)
+        options = {"clip": 1, "noise_multiplier": z, "random": random}
         sent = [clip_and_noise(received, {"w": sign * canary}, **options)[0]["w"] for _ in range(trials)]
         return (torch.stack(sent) @ (canary / 5)).numpy()
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.privacy.gaussian import epsilon
@@ -72,13 +73,16 @@ def demand(path, text):
     path.with_name(FILE).write_text(text)
 
 
-@pytest.mark.parametrize("text, job, words", [
-    ("privacy: {noise_multiplier: 1}", plain_job(), "the job has no 'privacy', and the site demands noise"),
-    ("privacy: {clip: 1}", plain_job(), "the job has no 'privacy'"),
-    ("privacy: {noise_multiplier: 1.5}", private_job(), r"privacy.noise_multiplier is 1.0, .* at least 1.5"),
-    ("privacy: {clip: 0.4}", private_job(), r"privacy.clip is 0.5, .* at most 0.4"),
-    ("privacy: {epsilon: 12}", private_job(), r"2 more updates would spend .* and it allows 12 .*; 0 is spent"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, job, words",
+    [
+        ("privacy: {noise_multiplier: 1}", plain_job(), "the job has no 'privacy', and the site demands noise"),
+        ("privacy: {clip: 1}", plain_job(), "the job has no 'privacy'"),
+        ("privacy: {noise_multiplier: 1.5}", private_job(), r"privacy.noise_multiplier is 1.0, .* at least 1.5"),
+        ("privacy: {clip: 0.4}", private_job(), r"privacy.clip is 0.5, .* at most 0.4"),
+        ("privacy: {epsilon: 12}", private_job(), r"2 more updates would spend .* and it allows 12 .*; 0 is spent"),
+    ],
+)  # fmt: skip
 def test_a_job_with_less_than_a_site_demands_is_refused_at_enrolment(federate, scenes, text, job, words):
     demand(scenes[0], text)
     with pytest.raises(FederationError, match=f"site site-1: .*{words}") as refused:
@@ -97,5 +101,25 @@ def test_as_much_as_a_site_demands_is_taken_and_then_no_more(federate, scenes, t
 def test_a_resumed_run_needs_no_more_than_what_is_left(federate, scenes, tmp_path):
     demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
     federate(private_job(), folder=tmp_path / "a").run(until=1)
-    assert federate(private_job(), folder=tmp_path / "a", resume=True).run().server.state.round == 2
+    again = federate(private_job(), folder=tmp_path / "a", resume=True)
+    assert again.run().server.state.round == 2
     assert limits_of(load_site(scenes[0])).privacy == Demand(epsilon=epsilon({1.0: 2}, 1e-5) * 1.001)
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        *((f"privacy: {text}", f"privacy is {value}") for text, value in (("3", 3), ("{}", "{}"), ("", None))),
+        ("privacy: {noise: 1}", "unknown key 'privacy.noise'"),
+        ("privacy: {epsilon: .nan}", "privacy.epsilon is nan"),
+        ("privacy: {epsilon: 0}", "privacy.epsilon is 0"),
+        ("privacy: {noise_multiplier: '1'}", "privacy.noise_multiplier is '1'"),
+        ("privacy: {noise_multiplier: yes}", "privacy.noise_multiplier is True"),
+        ("privacy: {clip: .inf}", "privacy.clip is inf"),
+        ("privacy: {delta: 0.5}", "privacy.delta is 0.5"),
+    ],
+)
+def test_a_wrong_demand_is_refused(scenes, text, words):
+    demand(scenes[0], text)
+    with pytest.raises(SiteError, match=words):
+        limits_of(load_site(scenes[0]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shutil
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import yaml
 
 from shared_components.core.method import load_method, method_names
+from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
 from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.privacy.gaussian import clip_and_noise, epsilon
@@ -26,12 +28,15 @@ COVERED = (
 ).split()
 NOT_TINY_JOBS = {"pfedsis": {"arguments": {"sge": False}}}
 BUNDLES = bundle_config.bundles_folder
+CLIP = 1e-2
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 NOT_COVERED = {
-    "centralised": "pools the sites' frames", "fedas": "sends 'fisher' beside the weights",
-    "fedseg": "sends 'prototypes' beside the weights", "pfedsis": "sends 'sensitivity' beside the weights",
+    "centralised": "pools the sites' frames",
+    "fedas": "sends 'fisher' beside the weights",
+    "fedseg": "sends 'prototypes' beside the weights",
+    "pfedsis": "sends 'sensitivity' beside the weights",
     "qfedavg": "sends 'loss' beside the weights",
-}  # fmt: skip
+}
 
 
 def test_every_method_is_covered_or_refused():
@@ -130,7 +135,8 @@ def test_zero_noise_and_no_clip_is_the_run_without_privacy(federate, monkeypatch
 
 
 def test_running_variances_do_not_fall_below_zero(federate):
-    federation = federate(private_job(privacy={"clip": 5.0, "noise_multiplier": 5.0})).enrol()
+    job = private_job(privacy={"clip": 5.0, "noise_multiplier": 5.0})
+    federation = federate(job).enrol()
     for reply in federation.replies().values():
         assert float(reply.pieces["encoder.1.running_var"].min()) >= 0
         assert float(reply.pieces["encoder.1.running_mean"].min()) < 0
@@ -138,11 +144,14 @@ def test_running_variances_do_not_fall_below_zero(federate):
     assert not federation.run().server.last_record["rejected"]
 
 
-def test_the_filter_lets_only_an_accounted_update_pass_and_nothing_that_the_noise_does_not_cover(federate):
+def a_round(federate):
     federation = federate(private_job(), names=("site-1",)).enrol()
     asked = parse_request("round", federation.asked.messages["site-1"])
-    reply = federation.replies()["site-1"]
-    site = federation.sites["site-1"].find_site(federation.server.job, 0)
+    return asked, federation.replies()["site-1"], federation.sites["site-1"].find_site(federation.server.job, 0)
+
+
+def test_the_filter_lets_only_an_accounted_update_pass_and_nothing_that_the_noise_does_not_cover(federate):
+    asked, reply, site = a_round(federate)
     check_reply(reply, asked, site)
     other = {name: value + 1e-3 for name, value in reply.pieces.items()}
     with pytest.raises(ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for; nothing was sent"):
@@ -171,7 +180,8 @@ def test_the_same_question_has_the_same_answer_and_costs_once_and_a_damaged_answ
 
 
 def test_a_killed_round_is_answered_as_before_after_a_resume(federate, scenes, tmp_path):
-    sent = federate(private_job(), folder=tmp_path / "b").run(until=1).replies(names=["site-2"])["site-2"]
+    broken = federate(private_job(), folder=tmp_path / "b").run(until=1)
+    sent = broken.replies(names=["site-2"])["site-2"]
     again = federate(private_job(), folder=tmp_path / "b", resume=True).enrol()
     assert again.server.state.round == 1
     assert same(again.replies(names=["site-2"])["site-2"].pieces, sent.pieces)
@@ -205,6 +215,23 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
     assert len(entries(scenes[0])) == 1
 
 
+@pytest.mark.parametrize(
+    "privacy, words",
+    [
+        ({"clip": 1.0}, "'privacy.noise_multiplier' is missing"),
+        ({"noise_multiplier": 1.0}, "'privacy.clip' is missing"),
+        ({**NOISE, "epsilon": 1.0}, "unknown key 'privacy.epsilon'; known keys: clip"),
+        ({**NOISE, "noise_multiplier": 0}, "privacy.noise_multiplier is 0; it is a number, above 0"),
+        *(({**NOISE, "clip": bad}, f"privacy.clip is {bad!r}") for bad in (math.inf, 0, -1, math.nan, "1", True, None)),
+        *(({**NOISE, "delta": bad}, f"privacy.delta is {bad}") for bad in (0, 0.2)),
+        ("strong", "privacy is 'strong'"),
+    ],
+)
+def test_a_wrong_section_of_a_job_is_refused_by_its_key(privacy, words):
+    with pytest.raises(ValueError, match=f"job test-fedavg: {words}"):
+        private_job(privacy=privacy)
+
+
 def test_no_later_message_takes_the_noise_away(federate):
     federation = federate(private_job(), names=("site-1",)).enrol()
     message = federation.asked.messages["site-1"]
@@ -212,6 +239,36 @@ def test_no_later_message_takes_the_noise_away(federate):
         message.header["job"] = {**message.header["job"], "privacy": privacy}
         with pytest.raises(SiteRefusal, match=r"has another privacy.* than the site enrolled with"):
             federation.replies()
+
+
+def test_an_audit_of_real_training_proves_no_more_than_is_claimed(federate, scenes, tmp_path):
+    """Guess from an update which of two sites' data sets was trained on."""
+    updates = []
+    for number in (0, 1):
+        path = tmp_path / f"world-{number}" / "site.yaml"
+        path.parent.mkdir()
+        shutil.copy(scenes[number], path)
+        federation = federate(plain_job(rounds=1), names=("site-1",), folder=path.parent / "runs")
+        federation.sites["site-1"].find_site = lambda job, i, path=path: load_site(path)
+        federation.enrol()
+        began = federation.asked.messages["site-1"].pieces
+        updates.append(federation.replies()["site-1"].pieces)
+    names = [name for name, value in began.items() if value.is_floating_point()]
+    began, *worlds = ({"all": torch.cat([one[n].flatten() for n in names])} for one in (began, *updates))
+    means = [clip_and_noise(began, one, clip=CLIP, noise_multiplier=0)[0]["all"] for one in worlds]
+    towards = means[1] - means[0]
+    z, trials, random = float(towards.norm()) / (3 * CLIP), 1500, np.random.default_rng(0).bytes
+
+    def seen(world):
+        for _ in range(trials):
+            sent, _ = clip_and_noise(began, world, clip=CLIP, noise_multiplier=z, random=random)
+            yield float(((sent["all"] - began["all"]) * towards).sum())
+
+    threshold = np.quantile(list(seen(worlds[0])), 0.98)
+    false, true = (np.mean([value > threshold for value in seen(world)]) for world in worlds)
+    margin = 3.3 * math.sqrt(0.25 / trials)  # of both, at 99.9 %
+    proved = math.log(max(true - margin - 0.01, 1e-9) / (false + 3.3 * math.sqrt(false * (1 - false) / trials)))
+    assert 1.0 < proved <= epsilon({z: 1}, 0.01)
 
 
 def test_what_is_cut_is_what_the_noise_covers(federate):

@@ -55,7 +55,8 @@ def test_the_largest_weight_at_every_site_does_not_overflow_and_the_next_is_refu
 
 def test_equal_counts_of_steps_stay_and_shapes_dtypes_and_order_survive():
     point, counts = FixedPoint(10), {"steps": torch.tensor(123457)}
-    mean = point.decode(point.encode(counts, 3) + point.encode(counts, 7), 10, counts)["steps"]
+    summed = point.encode(counts, 3) + point.encode(counts, 7)
+    mean = point.decode(summed, 10, counts)["steps"]
     assert mean.item() == 123457 and mean.dtype == torch.int64
     like = {"b": torch.zeros(3, 4, dtype=torch.bfloat16), "a": torch.zeros(5), "c": torch.zeros(())}
     point = FixedPoint(1)

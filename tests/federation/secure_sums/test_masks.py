@@ -51,6 +51,10 @@ def opened_by(attempt, keys, masked, answering):
     return {site: unmask(attempt, keys[site], shares_for(site, masked)) for site in answering}
 
 
+def open_sum(attempt, keys, masked, answering):
+    return take_off(attempt, masked, opened_by(attempt, keys, masked, answering))
+
+
 def plain_sum(vectors, sites):
     """Add in Python's own integers."""
     return [sum(int(vectors[site][place]) for site in sites) % 2**64 for place in range(50)]
@@ -66,11 +70,14 @@ def test_the_sum_is_exact_whoever_drops_out_before_and_after_the_upload(count, b
     sent = list(attempt.sites[gone:])  # the first sites never upload
     masked = {site: mask(vectors[site].copy(), attempt, keys[site]) for site in sent}
     answering = sent[: attempt.threshold] if after == "most" else sent
-    opened = opened_by(attempt, keys, masked, answering)
-    assert take_off(attempt, masked, opened)[:50].tolist() == plain_sum(vectors, sent)
+    total = open_sum(attempt, keys, masked, answering)
+    assert total[:50].tolist() == plain_sum(vectors, sent)
 
 
-def test_masks_between_the_sites_of_a_sum_stay_closed():
+def test_every_pair_of_three_opens_the_same_sum_and_masks_between_its_sites_stay_closed():
+    attempt, keys, _, masked = masked_by_all(3)
+    sums = [open_sum(attempt, keys, masked, pair) for pair in combinations(attempt.sites, 2)]
+    assert all(np.array_equal(sums[0], other) for other in sums[1:])
     attempt, keys, _, masked = masked_by_all(5)
     whole = opened_by(attempt, keys, masked, ["site-1"])["site-1"]
     assert {site: len(rows) for site, rows in whole.items()} == dict.fromkeys(attempt.sites, 1)
