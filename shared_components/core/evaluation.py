@@ -22,10 +22,10 @@ from shared_components.common.progress import follow
 from shared_components.core.card import Metric
 from shared_components.core.streams import Tracking, prompted, stream_batches, streams_of
 from shared_components.core.task import Answer, Batch, Scores, Task
-from shared_components.data.dataset import SampleDataset
+from shared_components.data.dataset import SampleDataset, collate
 from shared_components.data.samples import Item, Sample, read_sample
 from shared_components.data.targets import maps_of
-from shared_components.data.transforms import resize_image
+from shared_components.data.transforms import resize_image, to_tensors
 
 BATCH = 8
 
@@ -250,9 +250,8 @@ def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH
         return
     size = 1 if task.spec.targets_of == "sequence" else batch_size
     for start in range(0, len(dataset), size):
-        numbers = range(start, min(start + size, len(dataset)))
-        image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255  # B of (..., 3, H, W)
-        yield {"image": image}, [read(number) for number in numbers]
+        items = [read(number) for number in range(start, min(start + size, len(dataset)))]
+        yield collate([to_tensors(item.images, {}) for item in items]), items
 
 
 def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list[Item]]]) -> None:

@@ -21,6 +21,7 @@ from shared_components.core.site_conditioning import condition_on_site, conditio
 from shared_components.core.task import Scores, Task, checkpoint_header, choose_task
 from shared_components.core.training import check_network
 from shared_components.data.dataset import SampleDataset
+from shared_components.data.frame_cache import FrameCache
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site
 from shared_components.data.splits import refuse_seen_test, seen_videos_after_training
@@ -45,6 +46,7 @@ class SiteSetup:
     partition: Partition
     start: dict[str, Any]  # origin of the initial weights, see `initial_weights.load_initial_weights`
     encoder: str = ""  # name of the text encoder, if the network is conditioned on the site's text
+    cache: FrameCache | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -54,7 +56,7 @@ class SiteSetup:
     def dataset(self, chosen: Sequence[Sample]) -> SampleDataset:
         """Return a data set of samples at the network's size."""
         height, width = self.size
-        return SampleDataset(chosen, height=height, width=width, site=self.site)
+        return SampleDataset(chosen, height=height, width=width, site=self.site, cache=self.cache)
 
     def condition_on_site(self, *, name: str, number: int, count: int, again: bool = False) -> str:
         """Condition the network on the site, see `core.site_conditioning`; return the encoder's name."""
