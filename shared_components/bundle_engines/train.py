@@ -49,6 +49,7 @@ class Rounds:
         except ValueError as error:
             raise ConfigError(f"site {dataset.site.name}: {error}") from None
         self.rank, self.task, self._next = rank, task, 0
+        self._random_inputs = method.local.random_inputs
         self.features: Features | None = None  # feature cache of the network, see `TrainingStep`
         self.device = torch.device("cpu")  # of the network, see `TrainingStep`
         text = dataset.site.text
@@ -71,7 +72,10 @@ class Rounds:
             "augment": True,
             "features": self.features,
             "workers": frame_workers(),
+            "device": self.device,
         }
+        if (draw := self._random_inputs) is not None:
+            options["inputs"] = lambda size, generator: draw(size, self.context, generator)
         for batch in batches(self.dataset, generator=generator, **options):
             yield self.task.add_randomness(batch, generator)
 

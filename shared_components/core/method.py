@@ -121,6 +121,7 @@ class LocalWork(Protocol):
 Losses = dict[str, float]
 Objective = Callable[[nn.Module, Batch, Context], Sequence[Term]]
 Measure = Callable[[nn.Module, Iterable[Batch], Context, Partition], Extras]
+RandomInputs = Callable[[int, Context, torch.Generator], Mapping[str, Tensor]]
 Gradients = Callable[[nn.Module, Callable[[], Losses], Context], Losses]
 LocalUpdate = Callable[[LocalWork], Losses]
 Deploy = Callable[[State, State], State]
@@ -150,6 +151,8 @@ class Local:
     Attributes:
         objective: Objective of local training; the task's loss by default.
         update: Replacement for the plain loop of local iterations.
+        random_inputs: Draws random inputs of the objective for a batch of a size, which are added to the batch. An
+            objective that draws from the context's generator itself keeps batches from being made ahead.
         gradients: Called in every step with ``backward``, which sets ``.grad`` of all parameters and returns the loss
             terms. None calls it once.
         measure: Computes the extras after the local iterations.
@@ -164,6 +167,7 @@ class Local:
 
     objective: Objective = task_objective
     update: LocalUpdate | None = None
+    random_inputs: RandomInputs | None = None
     gradients: Gradients | None = None
     measure: Measure | None = None
     measure_images: int | None = 0

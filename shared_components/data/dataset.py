@@ -13,7 +13,7 @@ from shared_components.data import transforms
 from shared_components.data.files.images import Size
 from shared_components.data.frame_cache import FrameCache
 from shared_components.data.native_crops import NativeCrop, crop_native, sample_native_crop
-from shared_components.data.prefetch import prefetched
+from shared_components.data.prefetch import Plan, prefetched
 from shared_components.data.samples import Sample, equally_spaced, read_image, read_target
 from shared_components.data.site import Site, SiteError
 from shared_components.data.targets import is_map, over_time
@@ -21,6 +21,8 @@ from shared_components.data.transforms import stack_frames, to_tensors
 
 Features = Callable[[np.ndarray], Mapping[str, torch.Tensor]]
 """Function from the frames of a sample, uint8 (T, H, W, 3), to feature tensors by name."""
+RandomInputs = Callable[[int, torch.Generator], Mapping[str, torch.Tensor]]
+"""Function from the size of a batch and a generator to random inputs (B, ...) by name."""
 _CHUNK = 32  # frames per call of a `Features`
 
 
@@ -193,6 +195,7 @@ def batches(
     crops: bool = True,
     crop_area: float = 0.0,
     features: Features | None = None,
+    inputs: RandomInputs | None = None,
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> Iterator[dict[str, torch.Tensor]]:
@@ -210,6 +213,7 @@ def batches(
         crop_area: Minimum share of a frame's area for crops at native resolution (`native_crops`), which replace the
             crops and flips above; 0: no native crops.
         features: Function that adds features of the frames, see `core.feature_cache`.
+        inputs: Function that draws further inputs of a batch, which are added to it.
         workers: Threads that read and augment samples, see `prefetched`; 0: none.
         device: Device of the batches.
 
@@ -231,24 +235,24 @@ def batches(
             augmentation = transforms.sample_augmentation(generator, width=width, flips=flips, crops=crops)
         return Drawn(index, images, crop, degrees, augmentation, transforms.sample_colours(generator, colour))
 
-    def draw(place: tuple[list[int], int], generator: torch.Generator) -> tuple[list[Drawn], tuple[list[int], int]]:
+    def draw(place: tuple[list[int], int], generator: torch.Generator) -> Plan:
         (order, start), drawn = place, []
         for _ in range(batch_size):
             if start == len(order):
                 order, start = torch.randperm(len(dataset), generator=generator).tolist(), 0
             drawn.append(draw_sample(order[start], generator))
             start += 1
-        return drawn, (order, start)
+        return Plan(drawn, inputs(batch_size, generator) if inputs else {}, (order, start))
 
     def make(drawn: Drawn) -> tuple[np.ndarray, dict[str, torch.Tensor]]:
         images, targets = _augmented(dataset, drawn)
         return images, to_tensors(images, targets)
 
     begin: tuple[list[int], int] = [], 0
-    for made in prefetched(draw, make, place=begin, count=iterations, generator=generator, workers=workers):
+    for made, random in prefetched(draw, make, place=begin, count=iterations, generator=generator, workers=workers):
         # features come from the network, which only this thread uses
         items = [{**item, **({} if features is None else features(images))} for images, item in made]
-        yield as_numbers(stack_samples(items), device)
+        yield {**as_numbers(stack_samples(items), device), **{name: value.to(device) for name, value in random.items()}}
 
 
 def _augmented(dataset: SampleDataset, drawn: Drawn) -> tuple[np.ndarray, dict[str, np.ndarray]]:

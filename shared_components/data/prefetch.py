@@ -14,63 +14,73 @@ AHEAD = 2  # batches that wait for their use
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+Inputs = TypeVar("Inputs")
 Place = TypeVar("Place")
 
 
 @dataclass(frozen=True)
-class _Drawn(Generic[Made, Place]):
-    """A batch whose random numbers are drawn, and which is being made."""
+class Plan(Generic[Item, Inputs, Place]):
+    """The random numbers of one batch."""
+
+    items: Sequence[Item]
+    inputs: Inputs  # for the whole batch
+    place: Place  # of the next batch, for example in the order of the samples
+
+
+@dataclass(frozen=True)
+class _Batch(Generic[Item, Made, Inputs, Place]):
+    """A batch that is being made."""
 
     before: torch.Tensor  # state of the generator before and after the draws
     after: torch.Tensor
-    place: Place  # place of the next batch
+    plan: Plan[Item, Inputs, Place]
     futures: list[Future[Made]]
 
 
 def prefetched(
-    draw: Callable[[Place, torch.Generator], tuple[Sequence[Item], Place]],
+    draw: Callable[[Place, torch.Generator], Plan[Item, Inputs, Place]],
     make: Callable[[Item], Made],
     *,
     place: Place,
     count: int,
     generator: torch.Generator,
     workers: int,
-) -> Iterator[list[Made]]:
-    """Yield ``count`` batches of made items, bit-equal for any number of ``workers`` (threads; 0: none).
+) -> Iterator[tuple[list[Made], Inputs]]:
+    """Yield the made items and the inputs of ``count`` batches, bit-equal for any number of ``workers`` (threads).
 
-    ``draw`` draws the items of one batch and returns them with the place of the next batch, for example in the order of
-    the samples. ``make`` makes an item without random numbers. Batches are drawn ahead from a copy of the generator.
-    If the consumer draws from the generator between two batches, the batches drawn ahead are dropped, and from then on
-    only the items of one batch are made in parallel.
+    ``draw`` draws one batch at a place; ``make`` makes an item without random numbers. Batches are drawn ahead from a
+    copy of the generator. If the consumer draws from the generator between two batches, the batches drawn ahead are
+    dropped, and from then on only the items of one batch are made in parallel.
     """
     if not workers:
         for _ in range(count):
-            items, place = draw(place, generator)
-            yield [make(item) for item in items]
+            plan = draw(place, generator)
+            place = plan.place
+            yield [make(item) for item in plan.items], plan.inputs
         return
-    scout, queue, ahead = torch.Generator(generator.device), deque[_Drawn[Made, Place]](), AHEAD
+    scout, queue, ahead = torch.Generator(generator.device), deque[_Batch[Item, Made, Inputs, Place]](), AHEAD
     pool = ThreadPoolExecutor(workers, thread_name_prefix="prefetch")
 
     def submit(before: torch.Tensor, start: Place) -> None:
         scout.set_state(before)
-        items, following = draw(start, scout)
-        queue.append(_Drawn(before, scout.get_state(), following, [pool.submit(make, item) for item in items]))
+        plan = draw(start, scout)
+        queue.append(_Batch(before, scout.get_state(), plan, [pool.submit(make, item) for item in plan.items]))
 
     try:
         for left in range(count, 0, -1):
             now = generator.get_state()
             if queue and not torch.equal(queue[0].before, now):
-                for future in (future for drawn in queue for future in drawn.futures):
+                for future in (future for batch in queue for future in batch.futures):
                     future.cancel()
                 queue.clear()
                 ahead = 0
             if not queue:
                 submit(now, place)
             while len(queue) < min(1 + ahead, left):
-                submit(queue[-1].after, queue[-1].place)
+                submit(queue[-1].after, queue[-1].plan.place)
             first = queue.popleft()
             generator.set_state(first.after)
-            place = first.place
-            yield [future.result() for future in first.futures]
+            place = first.plan.place
+            yield [future.result() for future in first.futures], first.plan.inputs
     finally:
         pool.shutdown(cancel_futures=True)

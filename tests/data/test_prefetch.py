@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shared_components.data.dataset import SampleDataset, batches
-from shared_components.data.prefetch import AHEAD, prefetched
+from shared_components.data.prefetch import AHEAD, Plan, prefetched
 from shared_components.data.samples import samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
@@ -29,7 +29,7 @@ def numbers(workers, *, steps=6, step=lambda generator: None):
 
     def draw(place, generator):
         places.append(place)
-        return torch.rand(2, generator=generator).tolist(), place + 1
+        return Plan(torch.rand(2, generator=generator).tolist(), place, place + 1)
 
     made = []
     for batch in prefetched(draw, lambda item: item * 2, place=0, count=steps, generator=generator, workers=workers):
@@ -69,8 +69,10 @@ def test_threads_make_the_next_batches_while_a_step_computes():
             ahead.set()
         return place
 
-    stream = prefetched(lambda place, _: ([place], place + 1), make, place=0, count=5, generator=generator, workers=1)
-    assert next(stream) == [0]
+    stream = prefetched(
+        lambda place, _: Plan([place], None, place + 1), make, place=0, count=5, generator=generator, workers=1
+    )
+    assert next(stream) == ([0], None)
     assert ahead.wait(10)
     stream.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]

@@ -116,6 +116,8 @@ class LocalRound:
     def _augmented(self, iterations: int) -> Iterator[Batch]:
         settings, generator = self.settings, self.context.generator
         options = {**settings.augmentation, "augment": True, "features": self.features}
+        if (draw := self.method.local.random_inputs) is not None:
+            options["inputs"] = lambda size, generator: draw(size, self.context, generator)
         options |= {"batch_size": settings.batch_size, "workers": self.workers, "device": self._device}
         for batch in batches(self.dataset, iterations=iterations, generator=generator, **options):
             self.stop()
