@@ -59,9 +59,7 @@ def stream(
     site: Site, cache: FrameCache | None, *, workers: int = 0, device: str = "meta", augment: bool = True
 ) -> Iterator[Any]:
     """Yield the batches of one pass over the frames; without a cache, every frame is decoded."""
-    dataset = SampleDataset(
-        samples(site, "train"), height=HEIGHT, width=WIDTH, site=site, cache=cache, cache_bytes=0
-    )
+    dataset = SampleDataset(samples(site, "train"), height=HEIGHT, width=WIDTH, site=site, cache=cache, cache_bytes=0)
     generator = torch.Generator().manual_seed(0)
     return batches(
         dataset, batch_size=BATCH, iterations=FRAMES // BATCH, generator=generator, augment=augment, workers=workers,
