@@ -170,7 +170,7 @@ class Objective:
         if self.ape:  # Eq. (5)
             terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own)))
         if self.sge:
-            weights = batch["style_weights"]
+            weights = StyleWeights(self.share).of(batch, context)
             logits = paths.forward_global(_cross_style(image[: len(weights)], weights, context))  # Eqs. (10), (11)
             terms.append(Term("consistency", consistency_loss(logits, label[: len(weights)]), Role.GLOBAL))  # Eq. (12)
         return terms
@@ -179,7 +179,7 @@ class Objective:
         """Return (L_seg + L_seg_mix + L_res + L_res_mix) / 2; every term trains all parameters."""
         images = [batch["image"]]
         if self.sge:
-            images.append(_cross_style(batch["image"], batch["style_weights"], context))
+            images.append(_cross_style(batch["image"], StyleWeights(1.0).of(batch, context), context))
         terms: list[Term] = []
         for suffix, image in zip(("", "_mixed"), images, strict=False):
             parts = network.forward_parts(image)
@@ -198,6 +198,11 @@ class StyleWeights:
     def __call__(self, batch_size: int, context: Context, generator: torch.Generator) -> dict[str, Tensor]:
         count = max(1, round(self.share * batch_size))
         return {"style_weights": sample_style_weights(count, len(_styles(context)), generator)}
+
+    def of(self, batch: Batch, context: Context) -> Tensor:
+        """Return a batch's weights; a batch that was not drawn with them gets them now."""
+        drawn = batch if "style_weights" in batch else self(len(batch["image"]), context, context.generator)
+        return drawn["style_weights"]
 
 
 def _styles(context: Context) -> list:

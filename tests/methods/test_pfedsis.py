@@ -36,13 +36,6 @@ def batch():
     return frames((32, 64), seed=3)
 
 
-def objective(method, network):
-    """Return the terms of a batch with its random inputs."""
-    given, draw = context(), method.local.random_inputs
-    inputs = {} if draw is None else draw(len(batch()["image"]), given, given.generator)
-    return method.local.objective(network, {**batch(), **inputs}, given)
-
-
 def rows(partition, tensor, role):
     return [(p.start, p.stop) for p in partition if p.tensor == tensor and p.role is role]
 
@@ -91,7 +84,7 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
     network.eval()
     method = build()
     partition = partition_network(network, method.partition)
-    terms = objective(method, network)
+    terms = method.local.objective(network, batch(), context())
     route_gradients(terms, network, partition)
     routed = {name: p.grad.clone() for name, p in network.named_parameters()}
 
@@ -117,7 +110,7 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
 
 
 def test_without_ape_sge_and_personal_parts_it_is_fedavg_with_the_tasks_loss(network):
-    terms = objective(build(ape=False, sge=False), network)
+    terms = build(ape=False, sge=False).local.objective(network, batch(), context())
     assert [(t.name, t.role) for t in terms] == [("segmentation", None)]
     ours, fedavg = build(personal=[], ape=False, sge=False), load_method("fedavg")
     tensors = [p for p in partition_network(network, ours.partition) if not p.tensor.startswith("head_appearance")]
@@ -127,24 +120,24 @@ def test_without_ape_sge_and_personal_parts_it_is_fedavg_with_the_tasks_loss(net
 
 
 def test_as_released_adds_four_halved_terms_that_reach_everything(network):
-    terms = objective(build(mode="as_released"), network)
+    terms = build(mode="as_released").local.objective(network, batch(), context())
     assert [t.name for t in terms] == ["segmentation", "appearance", "segmentation_mixed", "appearance_mixed"]
     assert all(t.role is None for t in terms)
     network.eval()
     plain = loss.segmentation_loss(network(batch()["image"]), batch()["label"]) / 2
-    torch.testing.assert_close(objective(build(mode="as_released"), network)[0].value, plain)
+    torch.testing.assert_close(build(mode="as_released").local.objective(network, batch(), context())[0].value, plain)
 
 
 def test_cross_style_distorts_only_its_share_and_needs_styles(network, monkeypatch):
     seen = []
     original = PvtFpn.forward_global
     monkeypatch.setattr(PvtFpn, "forward_global", lambda self, x: seen.append(len(x)) or original(self, x))
-    objective(build(cross_style_share=0.5), network)
+    build(cross_style_share=0.5).local.objective(network, batch(), context())
     assert seen == [1]
     given = context()
     given.items = {}
     with pytest.raises(ValueError, match="publish 'style'"):
-        build().local.random_inputs(2, given, given.generator)
+        build().local.objective(network, batch(), given)
 
 
 def test_sensitivity_equals_a_loop_over_images(network):
