@@ -76,8 +76,9 @@ class LocalRound:
         if self.validation is None:
             return None
         self.stop()
-        task = self.context.task
-        return evaluation.first_value(task, evaluation.score_quickly(network, task, self.validation))
+        task, precision = self.context.task, local.precision_of(self.settings)
+        scores = evaluation.score_quickly(network, task, self.validation, precision=precision)
+        return evaluation.first_value(task, scores)
 
     def measure(self) -> Extras:
         """Return the extras that the method measures after the local iterations."""

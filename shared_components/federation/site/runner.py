@@ -189,7 +189,7 @@ class SiteRunner:
         clock.mark("starting")
         validation = setup.dataset(self._samples(setup, request, "validation"))
         with setup.deployed(state.memory):
-            metrics = evaluation.score_quickly(setup.network, setup.task, validation)
+            metrics = setup.validate(validation)
             clock.mark("validating")
             best = save_best(setup, files, request.round, metrics, state.best, name=self.name)
         work = self._local_round(setup, request, state)
@@ -243,7 +243,7 @@ class SiteRunner:
         chosen = self._samples(setup, request, "validation")
         published: dict[str, Pieces] = {}
         with setup.deployed(state.memory):
-            metrics = evaluation.score_quickly(setup.network, setup.task, setup.dataset(chosen))
+            metrics = setup.validate(setup.dataset(chosen))
             save_best(setup, files, request.round, metrics, state.best, name=self.name)
             setup.save_model(files.folder / "model.safetensors", name=self.name, round=request.round, scores=metrics)
             if groups := [group for group in PUBLISHED_MODELS if group in site.publish]:
