@@ -10,6 +10,7 @@ from evidence.benchmarks import (
     feature_cache,
     following,
     frame_metrics,
+    input_pipeline,
     merged,
     rendering,
     simulator,
@@ -31,6 +32,8 @@ def main() -> None:
         streams.main(Path(folder) / "streams")
         print()
         simulator.main(Path(folder) / "simulator")
+        print()
+        input_pipeline.main(Path(folder) / "input")
     print()
     clip_loop.main()
     print()

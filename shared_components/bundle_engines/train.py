@@ -14,6 +14,7 @@ from monai.engines import SupervisedTrainer, Workflow
 from torch import distributed, nn
 
 from shared_components.bundle_engines.options import ConfigError
+from shared_components.common.machine import frame_workers
 from shared_components.common.progress import report_progress
 from shared_components.core.bundle import load_bundle
 from shared_components.core.feature_cache import FOLDER, open_cache
@@ -48,7 +49,9 @@ class Rounds:
         except ValueError as error:
             raise ConfigError(f"site {dataset.site.name}: {error}") from None
         self.rank, self.task, self._next = rank, task, 0
+        self._random_inputs = method.local.random_inputs
         self.features: Features | None = None  # feature cache of the network, see `TrainingStep`
+        self.device = torch.device("cpu")  # of the network, see `TrainingStep`
         text = dataset.site.text
         self._items = {name: [ITEMS[name].measure(dataset, text)] for name in sorted(method.requires.items)}
 
@@ -63,7 +66,16 @@ class Rounds:
         self._next += 1
         settings, generator = self.settings, context.generator
         sizes: dict[str, Any] = {"batch_size": settings.batch_size, "iterations": settings.iterations}
-        options = {**sizes, **settings.augmentation, "augment": True, "features": self.features}
+        options = {
+            **sizes,
+            **settings.augmentation,
+            "augment": True,
+            "features": self.features,
+            "workers": frame_workers(),
+            "device": self.device,
+        }
+        if (draw := self._random_inputs) is not None:
+            options["inputs"] = lambda size, generator: draw(size, self.context, generator)
         for batch in batches(self.dataset, generator=generator, **options):
             yield self.task.add_randomness(batch, generator)
 
@@ -84,7 +96,7 @@ class TrainingStep:
             check_network(network, method, rounds.task)
             check_answers(network, rounds.task, (rounds.settings.height, rounds.settings.width))
             self._partition = partition_network(network, method.partition)
-            adds = rounds.rank == 0
+            rounds.device, adds = next(network.parameters()).device, rounds.rank == 0
             rounds.features = open_cache(network, self._partition, rounds.settings, Path(features), adds=adds)
         except ValueError as error:
             raise ConfigError(str(error)) from None

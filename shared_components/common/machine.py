@@ -53,6 +53,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def frame_workers() -> int:
+    """Return the default number of threads that read frames: up to 4 beside a GPU, none where the CPU trains."""
+    return min(4, max(1, cores() - 1)) if device().type != "cpu" else 0
+
+
 def hardware() -> str:
     """Return the CPU model, the number of usable cores and the GPUs in one line."""
     models = re.findall(r"^model name\s*:\s*(.*\S)", _text_of("/proc/cpuinfo"), re.MULTILINE)

@@ -45,6 +45,13 @@ class Context:
     pace: Callable[[float], float] | None = None  # factor of the learning rates by position in the round, 0 to 1
     accumulate: int = 1  # number of batches per optimizer step
     gathered: State = field(default_factory=dict)  # gradient sums of batches before the next optimizer step, by name
+    _moved: Pieces = field(default_factory=dict)  # received pieces on the network's device
+
+    def received_on(self, device: torch.device) -> Pieces:
+        """Return the received pieces on a device; they are copied there once per round."""
+        if not self._moved:
+            self._moved = {name: value.to(device) for name, value in self.received.items()}
+        return self._moved
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, because tensors do not compare
@@ -121,6 +128,7 @@ class LocalWork(Protocol):
 Losses = dict[str, float]
 Objective = Callable[[nn.Module, Batch, Context], Sequence[Term]]
 Measure = Callable[[nn.Module, Iterable[Batch], Context, Partition], Extras]
+RandomInputs = Callable[[int, Context, torch.Generator], Mapping[str, Tensor]]
 Gradients = Callable[[nn.Module, Callable[[], Losses], Context], Losses]
 LocalUpdate = Callable[[LocalWork], Losses]
 Deploy = Callable[[State, State], State]
@@ -150,6 +158,8 @@ class Local:
     Attributes:
         objective: Objective of local training; the task's loss by default.
         update: Replacement for the plain loop of local iterations.
+        random_inputs: Draws random inputs of the objective for a batch of a size, which are added to the batch. An
+            objective that draws from the context's generator itself keeps batches from being made ahead.
         gradients: Called in every step with ``backward``, which sets ``.grad`` of all parameters and returns the loss
             terms. None calls it once.
         measure: Computes the extras after the local iterations.
@@ -164,6 +174,7 @@ class Local:
 
     objective: Objective = task_objective
     update: LocalUpdate | None = None
+    random_inputs: RandomInputs | None = None
     gradients: Gradients | None = None
     measure: Measure | None = None
     measure_images: int | None = 0

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.method import Context, Losses, Term
-from shared_components.core.partition import Partition, Piece, Pieces, Role, paste
+from shared_components.core.partition import Partition, Piece, Role, paste
 from shared_components.networks.parts import inside, resolve, trained_parameters
 
 
-def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
-    """Return ||w - w_t||^2 between a network and received tensors, over the trained parameters."""
+def squared_distance(network: nn.Module, context: Context) -> Tensor:
+    """Return ||w - w_t||^2 between a network and the received tensors, over the trained parameters."""
+    received = context.received_on(next(network.parameters()).device)
     distances = [
-        (parameter - received[name].to(parameter)).square().sum()
+        (parameter - received[name]).square().sum()
         for name, parameter in trained_parameters(network).items()
         if name in received
     ]

@@ -22,7 +22,7 @@ from shared_components.core.partition import Partition, partition_network, train
 from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.streams import prompted
 from shared_components.core.task import Task
-from shared_components.core.training_settings import Training
+from shared_components.core.training_settings import Precision, Training
 from shared_components.networks.adapter import check_outputs
 from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
@@ -50,10 +50,14 @@ def make_context(
     """
     seed = round_seed(training.seed, site, round)
     torch.manual_seed(seed)
-    precision = machine.fast_precision() if training.precision == "auto" else training.precision
     pace, generator = pace_of(training, round=round, rounds=rounds, rate=rate), torch.Generator().manual_seed(seed)
     settings: Any = {"iterations": training.iterations, "accumulate": training.accumulate, **known}
-    return Context(round, task, generator, site, precision=precision, pace=pace, **settings)
+    return Context(round, task, generator, site, precision=precision_of(training), pace=pace, **settings)
+
+
+def precision_of(training: Training) -> Precision:
+    """Return the precision of the forward pass on this machine."""
+    return machine.fast_precision() if training.precision == "auto" else training.precision
 
 
 def round_seed(seed: int, site: int, round: int) -> int:

@@ -1,8 +1,8 @@
 """Serve a site's samples to a network: resized, cached, shuffled, augmented and reproducible."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,7 +11,9 @@ import torch
 
 from shared_components.data import transforms
 from shared_components.data.files.images import Size
+from shared_components.data.frame_cache import FrameCache
 from shared_components.data.native_crops import NativeCrop, crop_native, sample_native_crop
+from shared_components.data.prefetch import Plan, prefetched
 from shared_components.data.samples import Sample, equally_spaced, read_image, read_target
 from shared_components.data.site import Site, SiteError
 from shared_components.data.targets import is_map, over_time
@@ -19,6 +21,8 @@ from shared_components.data.transforms import stack_frames, to_tensors
 
 Features = Callable[[np.ndarray], Mapping[str, torch.Tensor]]
 """Function from the frames of a sample, uint8 (T, H, W, 3), to feature tensors by name."""
+RandomInputs = Callable[[int, torch.Generator], Mapping[str, torch.Tensor]]
+"""Function from the size of a batch and a generator to random inputs (B, ...) by name."""
 _CHUNK = 32  # frames per call of a `Features`
 
 
@@ -35,16 +39,25 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
 
     An item has "image", uint8 (3, H, W) RGB or (T, 3, H, W) for clips, and each target in its form (`targets.FORMS`),
     such as "label": uint8 (H, W) canonical ids, or (T, H, W) if all frames have targets. Resized images and targets are
-    cached once each until the cache is full; the others are read each time.
+    cached once each, in the files of ``cache`` or up to ``cache_bytes`` in memory; the others are read each time.
+    Threads may read samples at the same time.
     """
 
     def __init__(
-        self, samples: Sequence[Sample], *, height: int, width: int, site: Site, cache_bytes: int = 2 << 30
+        self,
+        samples: Sequence[Sample],
+        *,
+        height: int,
+        width: int,
+        site: Site,
+        cache: FrameCache | None = None,
+        cache_bytes: int = 2 << 30,
     ) -> None:
         self.samples = tuple(samples)
         self.geometry = Geometry(height, width)
         self.site = site
-        self._room = cache_bytes
+        self._cache = cache
+        self._room, self._lock = cache_bytes, threading.Lock()
         self._images: dict[Path, tuple[np.ndarray, Size]] = {}  # resized image, and its native size
         self._targets: dict[tuple[str, tuple[Path, ...]], np.ndarray] = {}
 
@@ -54,19 +67,22 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:  # type: ignore[override]  # no slices
         return to_tensors(*self.arrays(index))
 
-    def arrays(self, index: int, generator: torch.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def arrays(self, index: int, paths: Sequence[Path] = ()) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return sample `index` as uint8 (T, H, W, 3) RGB and its targets by name; do not write to them.
 
-        A ``generator`` draws T images from the sample's pool, if it has a pool. SiteError for a missing or wrong file.
+        ``paths`` replaces the sample's images, see `random_images`. SiteError for a missing or wrong file.
         """
         index = range(len(self.samples))[index]
         sample = self.samples[index]
-        paths = sample.images
-        if sample.pool and generator is not None:
-            paths = tuple(sample.pool[place] for place in random_places(len(sample.pool), len(paths), generator))
+        paths = paths or sample.images
         images = {path: self._image(sample, path) for path in dict.fromkeys(paths)}
         sizes = {path: size for path, (_, size) in images.items()}
         return stack_frames([images[path][0] for path in paths]), self.targets(index, sizes)
+
+    def random_images(self, index: int, generator: torch.Generator) -> tuple[Path, ...]:
+        """Draw T images from the pool of sample `index`; without a pool, return nothing and draw nothing."""
+        pool, count = self.samples[index].pool, len(self.samples[index].images)
+        return tuple(pool[place] for place in random_places(len(pool), count, generator)) if pool else ()
 
     def targets(self, index: int, sizes: Mapping[Path, Size] = MappingProxyType({})) -> dict[str, np.ndarray]:
         """Return the targets of sample `index` by name; ``sizes`` are known native sizes of images."""
@@ -103,32 +119,47 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     def _image(self, sample: Sample, path: Path) -> tuple[np.ndarray, Size]:
         if path in self._images:
             return self._images[path]
+        size, file = self.geometry, self._file(sample, "image", (path,))
+        if self._cache and (known := self._cache.read(file, (size.height, size.width, 3), np.dtype(np.uint8))):
+            return known
         image = read_image(sample, path)
-        resized = transforms.resize_image(image, self.geometry.height, self.geometry.width)
-        if self._reserve(resized.nbytes):
-            self._images[path] = resized, image.shape[:2]
-        return resized, image.shape[:2]
+        resized, native = transforms.resize_image(image, size.height, size.width), image.shape[:2]
+        if not (self._cache and self._cache.add(file, resized, native)) and self._reserve(resized.nbytes):
+            self._images[path] = resized, native
+        return resized, native
 
     def _target(
         self, sample: Sample, name: str, files: tuple[Path, ...], image: Path, sizes: Mapping[Path, Size]
     ) -> np.ndarray:
         if (name, files) in self._targets:
             return self._targets[name, files]
+        size, cache = self.geometry, self._cache if is_map(name) else None
+        file, dtype = self._file(sample, name, (*files, image)), np.dtype(np.float32 if name == "depth" else np.uint8)
+        if cache and (known := cache.read(file, (size.height, size.width), dtype)):
+            return known[0]
         native: Size = (0, 0)
         if is_map(name):
             native = sizes[image] if image in sizes else self._image(sample, image)[1]
         target = read_target(sample, name, files, image=image, image_size=native)
         if is_map(name):
-            target = transforms.resize_target(target, self.geometry.height, self.geometry.width)
-        if self._reserve(target.nbytes):
+            target = transforms.resize_target(target, size.height, size.width)
+        if not (cache and cache.add(file, target, native)) and self._reserve(target.nbytes):
             self._targets[name, files] = target
         return target
 
+    def _file(self, sample: Sample, name: str, files: tuple[Path, ...]) -> Path | None:
+        """Return the cache's file of an image or a map, whose name depends on all that decides its pixels."""
+        if self._cache is None:
+            return None
+        size = self.geometry
+        return self._cache.path(files, f"{name} {size.height}x{size.width} {sample.source} {sample.classes}")
+
     def _reserve(self, size: int) -> bool:
-        """Reserve bytes of the cache; return whether they were free."""
-        if size > self._room:
-            return False
-        self._room -= size
+        """Reserve bytes of the cache in memory; return whether they were free."""
+        with self._lock:
+            if size > self._room:
+                return False
+            self._room -= size
         return True
 
 
@@ -137,6 +168,18 @@ def random_places(count: int, frames: int, generator: torch.Generator) -> list[i
     if count < frames:
         return equally_spaced(count, frames)
     return sorted(torch.randperm(count, generator=generator)[:frames].tolist())
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Random numbers of one training sample; the defaults change nothing."""
+
+    index: int
+    images: tuple[Path, ...] = ()  # drawn from the sample's pool
+    crop: NativeCrop | None = None
+    degrees: float = 0.0
+    augmentation: transforms.Augmentation | None = None
+    colours: transforms.Colours = transforms.UNCHANGED
 
 
 def batches(
@@ -152,6 +195,9 @@ def batches(
     crops: bool = True,
     crop_area: float = 0.0,
     features: Features | None = None,
+    inputs: RandomInputs | None = None,
+    workers: int = 0,
+    device: torch.device | str = "cpu",
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield shuffled training batches without end of epoch.
 
@@ -167,35 +213,68 @@ def batches(
         crop_area: Minimum share of a frame's area for crops at native resolution (`native_crops`), which replace the
             crops and flips above; 0: no native crops.
         features: Function that adds features of the frames, see `core.feature_cache`.
+        inputs: Function that draws further inputs of a batch, which are added to it.
+        workers: Threads that read and augment samples, see `prefetched`; 0: none.
+        device: Device of the batches.
 
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, ...), or
         (B, T, ...) if all frames have targets: ids such as "label" as int64, numbers such as "depth" as float32}.
     """
     dataset.refuse_empty()
-    order = chain.from_iterable(torch.randperm(len(dataset), generator=generator).tolist() for _ in repeat(None))
+    native = augment and crop_area > 0
 
-    def draw(index: int) -> dict[str, torch.Tensor]:
-        targets: dict[str, np.ndarray] = {}
-        if augment and crop_area:
-            images = dataset.cropped(index, sample_native_crop(generator, crop_area, flips=flips))
-            images, _ = transforms.turn(images, {}, transforms.sample_turn(generator, rotation))
-        else:
-            images, targets = dataset.arrays(index, generator)
-        if augment and not crop_area:
-            images, targets = transforms.turn(images, targets, transforms.sample_turn(generator, rotation))
-            drawn = transforms.sample_augmentation(generator, width=images.shape[2], flips=flips, crops=crops)
-            images, targets = transforms.augment(images, targets, drawn)
-        if augment:
-            images = transforms.change_colours(images, transforms.sample_colours(generator, colour))
-        return {**to_tensors(images, targets), **({} if features is None else features(images))}
+    def draw_sample(index: int, generator: torch.Generator) -> Drawn:
+        images = () if native else dataset.random_images(index, generator)
+        if not augment:
+            return Drawn(index, images)
+        crop = sample_native_crop(generator, crop_area, flips=flips) if native else None
+        degrees, width = transforms.sample_turn(generator, rotation), dataset.geometry.width
+        augmentation = None
+        if not native:
+            augmentation = transforms.sample_augmentation(generator, width=width, flips=flips, crops=crops)
+        return Drawn(index, images, crop, degrees, augmentation, transforms.sample_colours(generator, colour))
 
-    for _ in range(iterations):
-        yield collate([draw(next(order)) for _ in range(batch_size)])
+    def draw(place: tuple[list[int], int], generator: torch.Generator) -> Plan:
+        (order, start), drawn = place, []
+        for _ in range(batch_size):
+            if start == len(order):
+                order, start = torch.randperm(len(dataset), generator=generator).tolist(), 0
+            drawn.append(draw_sample(order[start], generator))
+            start += 1
+        return Plan(drawn, inputs(batch_size, generator) if inputs else {}, (order, start))
+
+    def make(drawn: Drawn) -> tuple[np.ndarray, dict[str, torch.Tensor]]:
+        images, targets = _augmented(dataset, drawn)
+        return images, to_tensors(images, targets)
+
+    begin: tuple[list[int], int] = [], 0
+    for made, random in prefetched(draw, make, place=begin, count=iterations, generator=generator, workers=workers):
+        # features come from the network, which only this thread uses
+        items = [{**item, **({} if features is None else features(images))} for images, item in made]
+        yield {**as_numbers(stack_samples(items), device), **{name: value.to(device) for name, value in random.items()}}
+
+
+def _augmented(dataset: SampleDataset, drawn: Drawn) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Read a sample and change it as drawn."""
+    targets: dict[str, np.ndarray] = {}
+    if drawn.crop is not None:
+        images = dataset.cropped(drawn.index, drawn.crop)
+    else:
+        images, targets = dataset.arrays(drawn.index, drawn.images)
+    images, targets = transforms.turn(images, targets, drawn.degrees)
+    if drawn.augmentation is not None:
+        images, targets = transforms.augment(images, targets, drawn.augmentation)
+    return transforms.change_colours(images, drawn.colours), targets
 
 
 def once(
-    dataset: SampleDataset, *, batch_size: int, count: int | None = None, generator: torch.Generator
+    dataset: SampleDataset,
+    *,
+    batch_size: int,
+    count: int | None = None,
+    generator: torch.Generator,
+    device: torch.device | str = "cpu",
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield unaugmented samples in batches as in `batches`, each once: all in order, or `count` random samples."""
     dataset.refuse_empty()
@@ -203,20 +282,33 @@ def once(
     if count is not None and count < len(dataset):
         chosen = torch.randperm(len(dataset), generator=generator)[:count].tolist()
     for start in range(0, len(chosen), batch_size):
-        yield collate([dataset[index] for index in chosen[start : start + batch_size]])
+        yield as_numbers(stack_samples([dataset[index] for index in chosen[start : start + batch_size]]), device)
 
 
 def collate(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Stack samples to a batch, see `as_numbers`; raise a ValueError for sequences of unequal lengths."""
+    """Stack samples to a batch of numbers, see `as_numbers`; ValueError for sequences of unequal lengths."""
+    return as_numbers(stack_samples(items))
+
+
+def stack_samples(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Stack samples to a batch of their stored types; raise a ValueError for sequences of unequal lengths."""
     if len(shapes := {tuple(item["image"].shape) for item in items}) > 1:
         raise ValueError(f"samples of {shapes} do not stack to a batch; write batch_size: 1 for whole sequences")
-    return as_numbers({name: torch.stack([item[name] for item in items]) for name in items[0]})
+    return {name: torch.stack([item[name] for item in items]) for name in items[0]}
 
 
-def as_numbers(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Convert a batch of stored samples, with uint8 images, to the types that networks and losses take."""
-    targets = {name: value for name, value in batch.items() if name != "image"}
+def as_numbers(batch: Mapping[str, torch.Tensor], device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
+    """Move a batch of stored samples to a device, and convert it there to the types that networks and losses take.
+
+    Images become float32 in [0, 1]; ids such as "label" int64; numbers such as "depth" stay float32. Bytes cross to a
+    GPU from pinned memory, while it computes.
+    """
+    pinned = torch.device(device).type == "cuda"
+    moved = {
+        name: (value.pin_memory() if pinned else value).to(device, non_blocking=pinned) for name, value in batch.items()
+    }
+    targets = {name: value for name, value in moved.items() if name != "image"}
     return {
-        "image": batch["image"].float() / 255,
+        "image": moved["image"].float() / 255,
         **{name: value if value.is_floating_point() else value.long() for name, value in targets.items()},
     }

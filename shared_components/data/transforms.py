@@ -18,6 +18,7 @@ from shared_components.data.targets import is_map
 
 _JPEG_QUALITY = 95, 20  # at strength 0 and 1
 _LUMA = np.array([0.299, 0.587, 0.114])
+_FLIPS = {(True, False): 1, (False, True): 0, (True, True): -1}  # OpenCV's code by (horizontal, vertical)
 _BANK_SIZE = 1 << 21  # normal random numbers from which all noise is cut
 
 
@@ -131,7 +132,10 @@ def stack_frames(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Copy images, uint8 (T, H, W, 3), to "image", uint8 (T, 3, H, W) or (3, H, W), and targets to tensors."""
-    image = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))  # (T, H, W, 3) -> (T, 3, H, W)
+    planes = np.empty((len(images), 3, *images.shape[1:3]), images.dtype)
+    for frame, channels in zip(images, planes, strict=True):  # three times as fast as a transposed copy
+        cv2.split(frame, list(channels))
+    image = torch.from_numpy(planes)
     own = {name: torch.from_numpy(np.array(target)) for name, target in targets.items()}
     return {"image": image[0] if len(image) == 1 else image, **own}
 
@@ -141,11 +145,9 @@ def _place(
 ) -> np.ndarray:
     """Flip an array (H, W, ...), scale it to `height` and the augmentation's width, and crop or pad it to (H, W)."""
     H, W = array.shape[:2]
-    flips = (
-        slice(None, None, -1 if augmentation.flip_vertical else 1),
-        slice(None, None, -1 if augmentation.flip_horizontal else 1),
-    )
-    scaled = resize(np.ascontiguousarray(array[flips]), height, augmentation.width)
+    if (flips := (augmentation.flip_horizontal, augmentation.flip_vertical)) in _FLIPS:
+        array = cv2.flip(array, _FLIPS[flips])
+    scaled = resize(array, height, augmentation.width)
     rooms = (augmentation.top, height - H), (augmentation.left, augmentation.width - W)
     top, left = (int(share * (room + 1)) if room > 0 else 0 for share, room in rooms)
     cropped = scaled[top : top + H, left : left + W]

@@ -47,7 +47,7 @@ class NearReceived:
         terms = task_objective(network, batch, context)
         if self.strength == 0:
             return terms
-        return [*terms, Term("distance", 0.5 * self.strength * squared_distance(network, context.received))]
+        return [*terms, Term("distance", 0.5 * self.strength * squared_distance(network, context))]
 
 
 @dataclass(frozen=True)

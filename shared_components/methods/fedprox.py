@@ -44,5 +44,5 @@ class Proximal:
         terms = task_objective(network, batch, context)
         if self.mu == 0:
             return terms
-        term = 0.5 * self.mu * squared_distance(network, context.received)  # mu/2 ||w - w_t||^2
+        term = 0.5 * self.mu * squared_distance(network, context)  # mu/2 ||w - w_t||^2
         return [*terms, Term("proximal", term.detach() if self.inert else term)]

@@ -77,6 +77,7 @@ def build(
         ),
         local=Local(
             objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
+            random_inputs=StyleWeights(1.0 if released else cross_style_share) if sge else None,
             measure=Sensitivity(released) if sge else None,
             measure_images=sensitivity_images,
             extras={"sensitivity": exchange.Extra(_check_sensitivity, exchange.shapes_of_shared)} if sge else {},
@@ -169,14 +170,16 @@ class Objective:
         if self.ape:  # Eq. (5)
             terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own)))
         if self.sge:
-            count = max(1, round(self.share * len(image)))
-            logits = paths.forward_global(_cross_style(image[:count], context))  # Eqs. (10), (11)
-            terms.append(Term("consistency", consistency_loss(logits, label[:count]), Role.GLOBAL))  # Eq. (12)
+            weights = StyleWeights(self.share).of(batch, context)
+            logits = paths.forward_global(_cross_style(image[: len(weights)], weights, context))  # Eqs. (10), (11)
+            terms.append(Term("consistency", consistency_loss(logits, label[: len(weights)]), Role.GLOBAL))  # Eq. (12)
         return terms
 
     def _released(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
         """Return (L_seg + L_seg_mix + L_res + L_res_mix) / 2; every term trains all parameters."""
-        images = [batch["image"]] + [_cross_style(batch["image"], context)] * self.sge
+        images = [batch["image"]]
+        if self.sge:
+            images.append(_cross_style(batch["image"], StyleWeights(1.0).of(batch, context), context))
         terms: list[Term] = []
         for suffix, image in zip(("", "_mixed"), images, strict=False):
             parts = network.forward_parts(image)
@@ -186,14 +189,34 @@ class Objective:
         return terms
 
 
-def _cross_style(image: Tensor, context: Context) -> Tensor:
+@dataclass(frozen=True)
+class StyleWeights:
+    """Random weights of Eq. (10) for a share of a batch, "style_weights" (B, K) of K sites."""
+
+    share: float
+
+    def __call__(self, batch_size: int, context: Context, generator: torch.Generator) -> dict[str, Tensor]:
+        count = max(1, round(self.share * batch_size))
+        return {"style_weights": sample_style_weights(count, len(_styles(context)), generator)}
+
+    def of(self, batch: Batch, context: Context) -> Tensor:
+        """Return a batch's weights; a batch that was not drawn with them gets them now."""
+        drawn = batch if "style_weights" in batch else self(len(batch["image"]), context, context.generator)
+        return drawn["style_weights"]
+
+
+def _styles(context: Context) -> list:
     styles = context.items.get("style")
     if not styles:
         raise ValueError("pfedsis with sge needs every site's style; publish 'style' in site.yaml or switch sge off")
+    return styles
+
+
+def _cross_style(image: Tensor, weights: Tensor, context: Context) -> Tensor:
+    styles = _styles(context)
     # K sites of (mean, deviation) of 3 channels: two tensors (K, 3)
     means, deviations = (torch.tensor([style[i] for style in styles], device=image.device) for i in (0, 1))
-    weights = sample_style_weights(len(image), len(means), context.generator).to(image.device)
-    return mix_style(image, means, deviations, context.site, weights)
+    return mix_style(image, means, deviations, context.site, weights.to(image.device))
 
 
 @dataclass(frozen=True)
@@ -218,7 +241,10 @@ class Sensitivity:
             energy = paths.forward_global(image).square().mean()  # ||p_G||^2
             if self.released:  # an undistorted image counts twice
                 distorted = bool(torch.rand((), generator=context.generator) < 0.5)
-                other = _cross_style(image, context) if distorted else image
+                other = image
+                if distorted:
+                    weights = sample_style_weights(len(image), len(_styles(context)), context.generator)
+                    other = _cross_style(image, weights, context)
                 energy = energy + paths.forward_global(other).square().mean()
             gradients = torch.autograd.grad(energy, [parameters[n] for n in totals], allow_unused=True)
             for name, gradient in zip(totals, gradients, strict=True):

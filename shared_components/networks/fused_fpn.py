@@ -44,11 +44,11 @@ class FusedFpn(nn.Module):
 
 
 def fuse(network: nn.Module) -> nn.Module:
-    """Fuse a network's declared `decoders` with their heads in place, and return the network.
+    """Fuse a network's `fusable` decoders with their heads in place, and return the network.
 
     The fused network is only for prediction: it has other weights and no gradients, and `PvtFpn` returns only "pred".
     """
-    if pairs := getattr(network, "decoders", ()):
+    if pairs := getattr(network, "fusable", ()):
         network.eval().requires_grad_(False)
     for decoder, head in pairs:
         setattr(network, decoder, FusedFpn(getattr(network, decoder), getattr(network, head)).requires_grad_(False))

@@ -79,7 +79,7 @@ class PvtFpn(nn.Module):
 
     stride: Final = 32  # stride of the coarsest feature map in pixels
     training_only = ("head_appearance",)  # not used in prediction, so a checkpoint may lack it
-    decoders: Final = (("decoder_global", "head_global"), ("decoder_personal", "head_personal"))  # see `fused_fpn.fuse`
+    fusable: Final = (("decoder_global", "head_global"), ("decoder_personal", "head_personal"))  # see `fused_fpn.fuse`
     recordable: Final = True  # as a CUDA graph: operations depend only on the image's shape
 
     def __init__(

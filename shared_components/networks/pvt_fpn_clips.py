@@ -59,7 +59,7 @@ class PvtFpnClips(nn.Module):
 
     stride: Final = 32  # stride of the coarsest feature map in pixels
     additions = ("temporal", "selection", "indicator")  # initial weights may lack them
-    decoders: Final = (("decoder", "head"),)  # see `fused_fpn.fuse`
+    fusable: Final = (("decoder", "head"),)  # see `fused_fpn.fuse`
     indicator: Tensor
 
     def __init__(

@@ -200,7 +200,7 @@ def load_run(
     run's sites.
     """
     info = read_json(folder / "run.json")
-    lines = _read_lines(folder / "server" / "rounds.jsonl")
+    lines = read_lines(folder / "server" / "rounds.jsonl")
     by_site = [line for line in lines if line.get("kind") == "site"]
     sites = tuple(dict.fromkeys(map(str, [*info.get("sites", []), *(line["site"] for line in by_site)])))
     rows: dict[str, dict[int, dict[str, Any]]] = {site: {} for site in sites}
@@ -297,8 +297,11 @@ def mean(values: Sequence[float]) -> float:
     return sum(counted) / len(counted) if counted else NAN
 
 
-def _read_lines(file: Path) -> list[dict[str, Any]]:
-    """Read JSON lines; an incomplete last line (after a kill) is left out, any other bad line is an error."""
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Read JSON lines, none if the file is missing; leave out an incomplete last line.
+
+    A run appends to its file, and may be killed while it does. RecordError: another line is no JSON.
+    """
     content = file.read_text(encoding="utf-8") if file.is_file() else ""
     texts = [text for text in content.splitlines() if text.strip()]
     records = []

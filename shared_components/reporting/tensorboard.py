@@ -1,5 +1,7 @@
 """TensorBoard scalars of a running federation, and its progress line per site and round."""
 
+import io
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,12 +43,23 @@ def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) 
 
 def write_scalars(folder: Path, record: Mapping[str, Any]) -> None:
     """Add a record's numbers to the TensorBoard log in ``folder``, by site and round from 1; NotWritten if it fails."""
-    from torch.utils.tensorboard import SummaryWriter  # slow to import, and not needed to start training
+    # slow to import, and not needed to start training
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
 
+    values = [Summary.Value(tag=name, simple_value=value) for name, value in flatten(record).items()]
+    events = [Event(wall_time=time.time(), step=round_number(record["round"]), summary=Summary(value=values))]
     try:
-        with SummaryWriter(str(folder)) as writer:
-            for name, value in flatten(record).items():
-                writer.add_scalar(name, value, round_number(record["round"]))
+        folder.mkdir(parents=True, exist_ok=True)
+        path = next(folder.glob("events.out.tfevents.*"), folder / f"events.out.tfevents.{int(time.time())}")
+        if not path.is_file():
+            events.insert(0, Event(wall_time=time.time(), file_version="brain.Event:2"))
+        buffer = io.BytesIO()
+        for event in events:
+            RecordWriter(buffer).write(event.SerializeToString())
+        with path.open("ab") as file:  # one file for all rounds, also if each round has a new process
+            file.write(buffer.getvalue())
     except OSError as error:
         raise not_written(folder, error) from error
 

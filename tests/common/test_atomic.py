@@ -59,7 +59,7 @@ def test_errors_without_a_number_or_a_name_are_said_in_their_own_words(tmp_path,
     with pytest.raises(NotWritten, match=r"could not be written \(the header is too large\)"):
         save_weights(tmp_path / "a.safetensors", {"w": torch.zeros(1)})
     full = OSError(28, "No space left on device")  # without a name, as its thread does
-    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Mock(side_effect=full))
+    monkeypatch.setattr(Path, "open", Mock(side_effect=full))
     with pytest.raises(NotWritten, match=r"/tensorboard: could not be written \(No space left on device\)"):
         write_scalars(tmp_path / "tensorboard", {"round": 0, "loss": 1.0})
 

@@ -11,11 +11,20 @@ import torch
 from torch import nn
 
 from shared_components.core.card import Metric
-from shared_components.core.evaluation import exemplars, score_fully, with_randomness
+from shared_components.core.evaluation import (
+    exemplars,
+    score_batches,
+    score_fully,
+    score_quickly,
+    small_batches,
+    with_randomness,
+)
 from shared_components.core.metrics import frame_scores
 from shared_components.core.task import make_task
+from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
+from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import render
 
@@ -120,3 +129,16 @@ def test_pictures_of_an_older_model_go_and_those_of_another_split_stay(site, tmp
     score(Tiny(out_channels=4), "segmentation", site, tmp_path)
     left = {file.name for file in tmp_path.iterdir()}
     assert "test-0001-x.png" in left and not any("old" in name for name in left) and len(left) == 7
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("bf16", 0.02)])
+def test_quick_scores_by_fused_decoders_are_the_scores_of_the_network_itself(site, precision, tolerance) -> None:
+    torch.manual_seed(0)
+    network, task = PvtFpn(out_channels=4), make_task("segmentation", classes=site.classes)
+    data = SampleDataset(samples(site, "validation"), height=64, width=96, site=site)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    quick = score_quickly(network, task, data, precision=precision)
+
+    plain = score_batches(network, task, small_batches(data, task))
+    assert quick["dice"]["mean"] == pytest.approx(plain["dice"]["mean"], abs=tolerance)
+    assert network.training and all(torch.equal(before[n], value) for n, value in network.state_dict().items())

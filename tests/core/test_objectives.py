@@ -10,6 +10,7 @@ from shared_components.core.method import GraphCut, Term
 from shared_components.core.objectives import route_gradients, squared_distance
 from shared_components.core.partition import Role, Slice, everything, partition_network
 from shared_components.networks.parts import freeze
+from tests.methods.toys import context
 
 
 def halves(network):
@@ -79,7 +80,7 @@ def test_a_frozen_parameter_gets_no_gradient_and_has_no_distance():
     assert gradients(network) == [15.0, None, 6.0]
     network = scales(2.0, 3.0)
     freeze(network, ["0"])
-    assert squared_distance(network, {"1.weight": torch.tensor([[7.0]])}) == 16.0
+    assert squared_distance(network, context(received={"1.weight": torch.tensor([[7.0]])})) == 16.0
 
 
 def test_a_seam_behind_which_nothing_trains_is_where_the_way_ends():

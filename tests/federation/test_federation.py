@@ -160,3 +160,20 @@ def test_rates_that_cycle_during_averaging_reach_the_sites_whatever_the_schedule
     federation = federate(job, names=SITES[:1]).run(until=1)
     before = federation.weights()
     assert same(before, federation.run().weights())  # a rate of 0 moves nothing
+
+
+@pytest.mark.parametrize("method", ["fedavg", "pfedsis", "fedseg"])
+def test_threads_and_the_frame_cache_change_no_bit(job_on_toy, scenes, tmp_path, method):
+    weights = []
+    for limits in ("workers: 0\nframe_cache_gb: 0\n", "workers: 3\nframe_cache_gb: 1\n"):
+        folder = tmp_path / f"sites-{len(weights)}"
+        files = [rewritten(path, folder / path.parent.name) for path in scenes]
+        for file in files:
+            file.with_name("limits.yaml").write_text(limits)
+        federation = Federation(job_on_toy(method), folder / "runs", files, SITES).run()
+        caches = list(federation.server.folder.glob("site-*/frames/*/*"))
+        assert bool(caches) == (limits.startswith("workers: 3"))
+        federation.finish()
+        assert not list(federation.server.folder.glob("site-*/frames"))
+        weights.append(federation.weights())
+    assert same(*weights)

@@ -109,9 +109,9 @@ def test_the_network_knows_its_site_when_it_validates_trains_and_measures(play, 
     seen = []
 
     def noting(stage, then):
-        def note(network, *arguments):
+        def note(network, *arguments, **options):
             seen.append((stage, network.indicator.clone()))
-            return then(network, *arguments)
+            return then(network, *arguments, **options)
 
         return note
 

@@ -40,6 +40,11 @@ def squared_distance(a: Tensor, b: Tensor) -> float:
     return sum(float((rows[0] - rows[1]).square_().sum()) for rows in stacked_blocks([a, b]))
 
 
+def squared_norm(values: Tensor) -> float:
+    """Return the sum of squares in float64."""
+    return sum(float(rows[0].square_().sum()) for rows in stacked_blocks([values]))
+
+
 def in_site_order(updates: Sequence[Update]) -> list[Update]:
     """Sort updates by site, so that sums do not depend on the order of arrival."""
     by_site = {update.site: update for update in updates}
@@ -65,10 +70,18 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
     """
     if not tensors[0].is_floating_point():
         return torch.stack(list(tensors)).amax(0)  # (K, ...) -> (...)
-    total = tensors[0].to(torch.float64, copy=True).mul_(weights[0])
-    for tensor, weight in zip(tensors[1:], weights[1:], strict=True):
-        total += tensor.to(torch.float64, copy=True).mul_(weight)
-    return total.to(tensors[0].dtype)
+    result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
+    maps = [weight for weight in weights if isinstance(weight, Tensor)]
+    blocks = zip(in_blocks(result, *maps), stacked_blocks(tensors), strict=True)
+    for (out, *of_maps), rows in blocks:
+        factors = iter(of_maps)
+        for row, weight in zip(rows, weights, strict=True):
+            row.mul_(next(factors) if isinstance(weight, Tensor) else weight)
+        total = rows[0]
+        for row in rows[1:]:  # in this order, whatever the number of sites
+            total += row
+        out.copy_(total)
+    return result
 
 
 def weighted_pieces(updates: Sequence[Update], weights: Sequence[float], names: Iterable[str]) -> Pieces:

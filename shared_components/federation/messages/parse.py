@@ -13,6 +13,7 @@ from torch import Tensor
 
 from shared_components.common.sanitise import is_plain
 from shared_components.common.schema import kind_of, short_repr
+from shared_components.core.aggregators.mean import parameter_names, squared_distance, squared_norm
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import Message, Place, RejectedUpdate, Reply, Request, total_bytes
 from shared_components.federation.messages.job import LATEST, Job, folder_name
@@ -87,34 +88,44 @@ def parse_request_header(task: str, header: object) -> Request:
     return Request(task, job, place=place, **values)
 
 
+def norm_of(pieces: Mapping[str, Tensor]) -> float:
+    """Return the L2 norm of the floating-point pieces."""
+    return math.sqrt(sum(squared_norm(pieces[name]) for name in parameter_names(pieces)))
+
+
 def check_pieces(
-    pieces: Mapping[str, Tensor], sent: Mapping[str, Tensor], *, largest_change: float, noise: float = 0.0
+    pieces: Mapping[str, Tensor],
+    sent: Mapping[str, Tensor],
+    *,
+    largest_change: float,
+    noise: float = 0.0,
+    norm_sent: float | None = None,
 ) -> None:
     """Compare a site's pieces with the pieces it was sent; RejectedUpdate names the first that is wrong.
 
     Names, shapes and types must be equal, and values finite. The L2 norm of the change is limited to
-    ``largest_change`` x (1 + norm sent) + ``noise``; integers, such as counts of batches, have no limit.
+    ``largest_change`` x (1 + norm sent) + ``noise``; integers, such as counts of batches, have no limit. ``norm_sent``
+    is `norm_of` the pieces that were sent, if it is known. Each piece is read once.
     """
     if missing := [name for name in sent if name not in pieces]:
         raise RejectedUpdate(f"{len(missing)} of its pieces are missing, the first is {missing[0]}")
     if extra := [name for name in pieces if name not in sent]:
         raise RejectedUpdate(f"it has pieces that nobody asked for, the first is {extra[0]}")
+    squares = 0.0
     for name, expected in sent.items():
         value = pieces[name]
         if value.shape != expected.shape or value.dtype != expected.dtype:
             wanted = f"{expected.dtype} {tuple(expected.shape)}"
             raise RejectedUpdate(f"piece {name} is {value.dtype} {tuple(value.shape)}; it should be {wanted}")
-        if not all_finite(value):
-            raise RejectedUpdate(f"piece {name} has values that are not finite")
-    weights = [name for name, value in sent.items() if value.is_floating_point()]
-    change = math.sqrt(sum(_squared_norm(pieces[name].double() - sent[name].double()) for name in weights))
-    limit = noise + largest_change * (1 + math.sqrt(sum(_squared_norm(sent[name].double()) for name in weights)))
+        if value.is_floating_point():
+            square = squared_distance(value, expected)
+            if not math.isfinite(square) and not all_finite(value):
+                raise RejectedUpdate(f"piece {name} has values that are not finite")
+            squares += square
+    change = math.sqrt(squares)
+    limit = noise + largest_change * (1 + (norm_of(sent) if norm_sent is None else norm_sent))
     if not change <= limit:
         raise RejectedUpdate(f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)")
-
-
-def _squared_norm(value: Tensor) -> float:
-    return float(value.square().sum())
 
 
 def _parse_tensors(message: Message) -> tuple[Mapping[str, Tensor], dict[str, Pieces]]:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.core.feature_cache import FOLDER
+from shared_components.data import frame_cache
 from shared_components.federation.messages import FederationError
 from shared_components.federation.messages.job import LATEST
 from shared_components.federation.runs import run_folder
 from shared_components.federation.runs.run_folder import DESCRIPTION, is_locked, order
 from shared_components.federation.runs.store import rounds_in
-from shared_components.reporting.records import EARLY
+from shared_components.reporting.records import EARLY, RecordError, read_lines
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
-_FOLDERS_OF_A_SITE = {FOLDER, "overlays", "sent", "tensorboard"}
+_FOLDERS_OF_A_SITE = {FOLDER, frame_cache.FOLDER, "overlays", "sent", "tensorboard"}
 _FILE_OF_A_RUN = re.compile(  # with a dot before and a number after: from an interrupted `atomically`
     r"(\.?(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl)(\.\d+)?"
     rf"|{re.escape(run_folder.LOCK)}|.*\.safetensors(\.\d+)?)"
@@ -168,9 +169,9 @@ def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
 
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
-    except ValueError as error:
-        raise FederationError(f"{path}: is damaged ({error}); copy the run again, or remove its folder") from error
+        return read_lines(path)
+    except RecordError as error:
+        raise FederationError(f"{error}; copy the run again, or remove its folder") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -308,13 +308,14 @@ class ServerRunner:
         if (loaded := run_folder.state_to_resume(self.folder, self.job.rounds)) is None:
             return False
         last, tensors, values = loaded
-        self.state, self.round_log.records = ServerState.unpack(tensors, values, round=last + 1)
+        self.round_log.restore(values)
+        self.state = ServerState.unpack(tensors, values, round=last + 1)
         run_folder.change_description(self.folder, rounds=self.job.rounds, error=None, stopped=None)
         return True
 
     def _save(self) -> None:
-        run_folder.server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.records))
-        self.round_log.write()
+        self.round_log.write()  # before the state, which has its length
+        run_folder.server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.round_log.mark))
         run_folder.change_description(self.folder, **{run_folder.ENDED: self.state.round})
 
     def _header(self, site: str) -> dict[str, Any]:

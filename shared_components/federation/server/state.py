@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.common.atomic import write_text
+from shared_components.common.atomic import not_written
 from shared_components.core.method import Method, Models, Profile, Update, site_order
 from shared_components.core.partition import Partition, Role
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation.messages import Job, Message, Reply, total_bytes
+from shared_components.federation.messages import FederationError, Job, Message, Reply, total_bytes
 from shared_components.federation.runs.store import groups_of, named_groups
 from shared_components.federation.server.enrolment import load_profile, profile_header
 from shared_components.federation.server.upload import Plain
@@ -37,20 +39,18 @@ class ServerState:
     answered: dict[str, int] = field(default_factory=dict)  # last round in which each site's update counted
     own: dict[str, Any] | None = None  # header of the server's own profile, if it trains
 
-    def pack(self, records: list[Record]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the state as tensors and plain values, with the records."""
+    def pack(self, log: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the state as tensors and plain values, with the `RoundLog.mark` of the records so far."""
         groups = {"shared": self.models.shared, "state": self.aggregator, "kept": self.kept}
         groups |= {f"mixed:{site}": pieces for site, pieces in self.models.mixed.items()}
         groups |= {f"broadcast:{group}": pieces for group, pieces in self.models.broadcast.items()}
         profiles = {site: profile_header(profile) for site, profile in self.profiles.items()}
-        values = {"profiles": profiles, "partition": self.partition.to_json(), "records": records}
+        values = {"profiles": profiles, "partition": self.partition.to_json(), "log": log}
         return named_groups(groups), values | {key: getattr(self, key) for key in ("answered", "numbers", "own")}
 
     @classmethod
-    def unpack(
-        cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int
-    ) -> tuple[ServerState, list[Record]]:
-        """Return the state that `pack` has packed, with ``round`` as the next round, and the records."""
+    def unpack(cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int) -> ServerState:
+        """Return the state that `pack` has packed, with ``round`` as the next round."""
         profiles = {site: load_profile(site, header) for site, header in values["profiles"].items()}
         sites, groups = site_order(profiles), groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in sites}
@@ -60,7 +60,7 @@ class ServerState:
         state.partition = Partition.from_json(values["partition"])
         state.models = Models(groups.get("shared", {}), mixed, broadcast)
         state.aggregator, state.kept = groups.get("state", {}), groups.get("kept", {})
-        return state, values["records"]
+        return state
 
 
 def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, Any]:
@@ -85,12 +85,17 @@ def deliveries(
 
 
 class RoundLog:
-    """The records of a run, in order, and their file ``rounds.jsonl``; ``upload`` selects a reply's fields."""
+    """The records of a run, in order, and their file ``rounds.jsonl``; ``upload`` selects a reply's fields.
+
+    The file only grows. A state file has its length and hash at the end of a round, so that a resume reads the records
+    up to there; the next `write` removes the records after it.
+    """
 
     def __init__(self, path: Path, upload: Plain) -> None:
         self._path, self._upload = path, upload
         self.records: list[Record] = []
         self._replies: dict[str, Record] = {}  # records of the current round, by site
+        self._written, self._length, self._hash = 0, 0, ""  # records, and bytes, in the file; hash of these bytes
 
     def note(self, site: str, reply: Reply, sent: Message, partition: Partition, *, round: int) -> Record:
         """Record a site's ``reply`` to ``sent`` once per round; return the record."""
@@ -110,8 +115,54 @@ class RoundLog:
         return self._upload.about(updates, [*self.records, *self._replies.values()])
 
     def write(self) -> None:
-        """Rewrite the file."""
-        write_text(self._path, "".join(json.dumps(record) + "\n" for record in self.records))
+        """Append the new records to the file, and flush it to the disk; NotWritten if that fails."""
+        lines = [json.dumps(record).encode() + b"\n" for record in self.records[self._written :]]
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.truncate(self._length)
+                file.write(b"".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise not_written(self._path, error) from error
+        self._written, self._length = len(self.records), self._length + sum(map(len, lines))
+        self._hash = _chained(self._hash, lines)
+
+    @property
+    def mark(self) -> dict[str, Any]:
+        """Length and hash of the file, for the state."""
+        return {"length": self._length, "sha256": self._hash}
+
+    def restore(self, values: Mapping[str, Any]) -> None:
+        """Read the records that belong to the values of a state; FederationError if the file lacks them.
+
+        States of earlier versions contain the records themselves.
+        """
+        if "records" in values:
+            self.records = values["records"]
+            self._path.unlink(missing_ok=True)
+            return self.write()
+        length, expected = values["log"]["length"], values["log"]["sha256"]
+        try:
+            with self._path.open("rb") as file:
+                lines = file.read(length).splitlines(keepends=True)
+        except OSError:
+            lines = []
+        if sum(map(len, lines)) != length or _chained("", lines) != expected:
+            raise FederationError(
+                f"{self._path} is not the file that the state was saved with; put an intact copy there, or submit the "
+                "job without resume to start a new run"
+            )
+        self.records = [json.loads(line) for line in lines]
+        self._written, self._length, self._hash = len(lines), length, expected
+
+
+def _chained(digest: str, lines: Sequence[bytes]) -> str:
+    """Return the hash of a file after further lines, from its hash before them; empty for an empty file."""
+    for line in lines:
+        digest = hashlib.sha256(digest.encode() + line).hexdigest()
+    return digest
 
 
 def _bytes(message: Message, partition: Partition) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """The server's side of an upload: plain updates, updates with noise, or secure sums."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -7,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from shared_components.core.aggregators.mean import parameter_names, squared_norm
 from shared_components.core.method import Method, Models, Update
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
@@ -31,6 +33,7 @@ class Plain:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._measured: tuple[Models, dict[int, float]] | None = None  # squared norms of a round's tensors, by id
 
     def check(self, method: Method, asked: int) -> None:
         """Refuse a method that does not work with this upload and ``asked`` sites per round, by FederationError."""
@@ -57,9 +60,22 @@ class Plain:
             extras = {group: dict(unpack(tensors, wire)) for group, tensors in reply.groups.items()}
         except ValueError as error:
             raise RejectedUpdate(f"its {error}") from error
-        check_pieces(pieces, sent, largest_change=self._job.largest_change, noise=self._noise(sent))
+        check_pieces(
+            pieces, sent, largest_change=self._job.largest_change, noise=self._noise(sent),
+            norm_sent=self._norm_of(models, sent),
+        )  # fmt: skip
         check_extras(extras, method.local.extras, models.shared, method=method.name)
         return Update(site, round, pieces, extras, samples)
+
+    def _norm_of(self, models: Models, sent: Pieces) -> float:
+        """Return the norm of a site's pieces of the models; each tensor is measured once per round."""
+        if self._measured is None or self._measured[0] is not models:
+            self._measured = models, {}
+        squares = self._measured[1]
+        for name in parameter_names(sent):
+            if (number := id(sent[name])) not in squares:
+                squares[number] = squared_norm(sent[name])
+        return math.sqrt(sum(squares[id(sent[name])] for name in parameter_names(sent)))
 
     def _noise(self, sent: Pieces) -> float:
         """Return the distance that noise may add to an update's."""

@@ -64,6 +64,8 @@ class Limits(Schema, frozen=True):
         largest_tensor: Numbers in the largest tensor that such a network computes for a batch.
         activations: Numbers in all tensors that such a network computes for a batch, in one forward pass.
         feature_cache_gb: Disk space for the features of frozen encoders, in 10^9 bytes; 0: none.
+        frame_cache_gb: Disk space for the decoded frames of a run, in 10^9 bytes; 0: none.
+        workers: Threads that read frames; by default up to 4 beside a GPU, otherwise none.
         arguments: Largest whole number, except seeds, in the arguments of method, task and network; also the largest
             length of a list there.
         privacy: Noise that the site demands on its updates; without it, the site demands none.
@@ -83,6 +85,8 @@ class Limits(Schema, frozen=True):
     largest_tensor: Count = 2**29
     activations: Count = 2**35
     feature_cache_gb: Annotated[float, Meta(ge=0, le=10**6)] = 20
+    frame_cache_gb: Annotated[float, Meta(ge=0, le=10**6)] = 20
+    workers: Annotated[int, Meta(ge=0, le=64)] | None = None
     arguments: Count = 100_000
     privacy: Demand | None = None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ class LocalRound:
     kept: Mapping[str, Tensor] = field(default_factory=dict)  # state of earlier rounds, see `tensors`
     validation: SampleDataset | None = None  # validation frames, if the method trains with them
     features: Features | None = None  # cached features, see `feature_cache`
+    workers: int = 0  # threads that read and augment samples
     stop: Callable[[], None] = lambda: None  # called before every batch; raises if the server has ended the task
     _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
 
@@ -58,24 +60,25 @@ class LocalRound:
 
     def batches(self, iterations: int) -> Iterator[Batch]:
         """Yield augmented training batches on the network's device."""
-        return follow(map(self._moved, self._augmented(iterations)), "training", iterations)
+        return follow(self._augmented(iterations), "training", iterations)
 
     def frames(self, count: int | None = None) -> Iterator[Batch]:
         """Yield unaugmented training frames in batches, each frame once."""
         generator, size = self.context.generator, self.settings.batch_size
         whole = min(len(self.dataset), len(self.dataset) if count is None else count)
-        stream = once(self.dataset, batch_size=size, count=count, generator=generator)
+        stream = once(self.dataset, batch_size=size, count=count, generator=generator, device=self._device)
         for batch in follow(stream, "measuring", -(-whole // size)):
             self.stop()
-            yield self.context.task.add_randomness(self._moved(batch), generator)
+            yield self.context.task.add_randomness(batch, generator)
 
     def validate(self, network: nn.Module) -> float | None:
         """Score a network on the validation frames, see ``method.LocalWork``."""
         if self.validation is None:
             return None
         self.stop()
-        task = self.context.task
-        return evaluation.first_value(task, evaluation.score_quickly(network, task, self.validation))
+        task, precision = self.context.task, local.precision_of(self.settings)
+        scores = evaluation.score_quickly(network, task, self.validation, precision=precision)
+        return evaluation.first_value(task, scores)
 
     def measure(self) -> Extras:
         """Return the extras that the method measures after the local iterations."""
@@ -106,22 +109,24 @@ class LocalRound:
         count = min(images, len(self.dataset))
         size = max(1, min(self.settings.batch_size, count))
         iterations, generator = -(-count // size), self.context.generator
-        stream = batches(self.dataset, batch_size=size, iterations=iterations, generator=generator, augment=False)
+        sizes: dict[str, Any] = {"batch_size": size, "iterations": iterations, "device": self._device}
+        stream = batches(self.dataset, generator=generator, augment=False, **sizes)
         for batch in follow(stream, "measuring", iterations):
-            yield self.context.task.add_randomness(self._moved(batch), generator)
+            yield self.context.task.add_randomness(batch, generator)
 
     def _augmented(self, iterations: int) -> Iterator[Batch]:
         settings, generator = self.settings, self.context.generator
         options = {**settings.augmentation, "augment": True, "features": self.features}
-        for batch in batches(
-            self.dataset, batch_size=settings.batch_size, iterations=iterations, generator=generator, **options
-        ):
+        if (draw := self.method.local.random_inputs) is not None:
+            options["inputs"] = lambda size, generator: draw(size, self.context, generator)
+        options |= {"batch_size": settings.batch_size, "workers": self.workers, "device": self._device}
+        for batch in batches(self.dataset, iterations=iterations, generator=generator, **options):
             self.stop()
             yield self.context.task.add_randomness(batch, generator)
 
-    def _moved(self, batch: Mapping[str, Tensor]) -> Batch:
-        device = next(self.network.parameters()).device
-        return {key: value.to(device) for key, value in batch.items()}
+    @property
+    def _device(self) -> torch.device:
+        return next(self.network.parameters()).device
 
 
 def _key(name: str) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from shared_components.common import machine
+from shared_components.core import evaluation
 from shared_components.core.bundle import Bundle
 from shared_components.core.card import Card
 from shared_components.core.feature_cache import check_cache
@@ -19,8 +20,9 @@ from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network
 from shared_components.core.site_conditioning import condition_on_site, conditioned_header
 from shared_components.core.task import Scores, Task, checkpoint_header, choose_task
-from shared_components.core.training import check_network
+from shared_components.core.training import check_network, precision_of
 from shared_components.data.dataset import SampleDataset
+from shared_components.data.frame_cache import FrameCache
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site
 from shared_components.data.splits import refuse_seen_test, seen_videos_after_training
@@ -45,6 +47,7 @@ class SiteSetup:
     partition: Partition
     start: dict[str, Any]  # origin of the initial weights, see `initial_weights.load_initial_weights`
     encoder: str = ""  # name of the text encoder, if the network is conditioned on the site's text
+    cache: FrameCache | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -54,7 +57,11 @@ class SiteSetup:
     def dataset(self, chosen: Sequence[Sample]) -> SampleDataset:
         """Return a data set of samples at the network's size."""
         height, width = self.size
-        return SampleDataset(chosen, height=height, width=width, site=self.site)
+        return SampleDataset(chosen, height=height, width=width, site=self.site, cache=self.cache)
+
+    def validate(self, dataset: SampleDataset) -> Scores:
+        """Score the network quickly, in the precision of the training."""
+        return evaluation.score_quickly(self.network, self.task, dataset, precision=precision_of(self.bundle.training))
 
     def condition_on_site(self, *, name: str, number: int, count: int, again: bool = False) -> str:
         """Condition the network on the site, see `core.site_conditioning`; return the encoder's name."""

@@ -25,7 +25,9 @@ from shared_components.core.site_conditioning import facts_of
 from shared_components.core.streams import unseen_at_first
 from shared_components.core.text.vectors import TextError
 from shared_components.core.training_settings import Training
+from shared_components.data import frame_cache
 from shared_components.data.dataset import SampleDataset, collate
+from shared_components.data.frame_cache import GB, FrameCache
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import Sample, samples
 from shared_components.data.site import Site, SiteError
@@ -36,6 +38,7 @@ from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.setup.allowed_payload import Expected
+from shared_components.federation.setup.limits import limits_of
 from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site, wrong_kind
 from shared_components.federation.site import disclosure
@@ -102,7 +105,7 @@ class SiteRunner:
     def _enrol(self, request: Request, site: Site, upload: Plain) -> Message:
         """Check the whole site before the first round, and return its profile."""
         job = request.job
-        setup = set_up_site(job, site, start_weights=self.start_weights, sites=request.place.sites)
+        setup = self._set_up(request, site, sites=request.place.sites)
         if refusal := wrong_kind(setup.method, setup.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
         upload.check(setup.method, job.rounds - request.round)
@@ -186,7 +189,7 @@ class SiteRunner:
         clock.mark("starting")
         validation = setup.dataset(self._samples(setup, request, "validation"))
         with setup.deployed(state.memory):
-            metrics = evaluation.score_quickly(setup.network, setup.task, validation)
+            metrics = setup.validate(validation)
             clock.mark("validating")
             best = save_best(setup, files, request.round, metrics, state.best, name=self.name)
         work = self._local_round(setup, request, state)
@@ -203,9 +206,15 @@ class SiteRunner:
         pieces = cut(setup.network.state_dict(), setup.partition, *disclosure.SENT)
         return upload.update(request, reply, pieces, extras)
 
+    def _set_up(self, request: Request, site: Site, *, sites: int = 1) -> SiteSetup:
+        setup = set_up_site(request.job, site, start_weights=self.start_weights, sites=sites)
+        if limit := limits_of(site).frame_cache_gb:
+            setup.cache = FrameCache(self._files(request).folder / frame_cache.FOLDER, limit=int(limit * GB))
+        return setup
+
     def _restore(self, request: Request, site: Site) -> tuple[SiteSetup, SiteState]:
         """Set the network to the site's last state and the received pieces."""
-        setup = set_up_site(request.job, site, start_weights=self.start_weights)
+        setup = self._set_up(request, site)
         state = restore(setup, self._files(request), request.round, request.answered, name=self.name)
         paste(request.pieces, setup.partition, setup.network.state_dict())
         self._condition(setup, request, again=state.restored)
@@ -220,9 +229,11 @@ class SiteRunner:
             items=request.items, received=request.pieces, broadcast=request.groups, memory=dict(state.memory),
         )  # fmt: skip
         features = open_cache(setup.network, setup.partition, settings, self._files(request).folder / FOLDER)
+        workers = limits_of(setup.site).workers
         return LocalRound(
             setup.network, setup.partition, context, setup.method, dataset, settings, state.optimizers,
-            features=features, stop=self._refuse_if_stopped,
+            features=features, workers=machine.frame_workers() if workers is None else workers,
+            stop=self._refuse_if_stopped,
         )  # fmt: skip
 
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:
@@ -232,7 +243,7 @@ class SiteRunner:
         chosen = self._samples(setup, request, "validation")
         published: dict[str, Pieces] = {}
         with setup.deployed(state.memory):
-            metrics = evaluation.score_quickly(setup.network, setup.task, setup.dataset(chosen))
+            metrics = setup.validate(setup.dataset(chosen))
             save_best(setup, files, request.round, metrics, state.best, name=self.name)
             setup.save_model(files.folder / "model.safetensors", name=self.name, round=request.round, scores=metrics)
             if groups := [group for group in PUBLISHED_MODELS if group in site.publish]:
@@ -240,7 +251,8 @@ class SiteRunner:
                 published = dict.fromkeys(groups, whole)
             options: dict[str, Any] = {"split": "validation", "pictures": files.folder / "overlays"}
             scores = evaluation.score_fully(setup.network, setup.task, chosen, size=setup.size, **options)
-        shutil.rmtree(files.folder / FOLDER, ignore_errors=True)
+        for cache in (FOLDER, frame_cache.FOLDER):
+            shutil.rmtree(files.folder / cache, ignore_errors=True)
         final = {"site": site.name, **scores}
         write_json(files.folder / "final.json", final)
         clock.mark("validating")
