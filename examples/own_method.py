@@ -14,8 +14,8 @@ import surgfl
 from shared_components import methods
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Server
+from shared_components.core.partition_rules import modules
 from shared_components.core.ranges import SomeNames
-from shared_components.core.rules import modules
 
 
 def build(*, personal: SomeNames = ("encoder",)) -> Method:

@@ -1,4 +1,6 @@
-"""How fast frames reach the training, and how long a GPU waits for them: `python -m evidence.benchmarks.input_pipeline`.
+"""How fast frames reach the training, and how long a GPU waits for them.
+
+python -m evidence.benchmarks.input_pipeline
 
 Frames of 1280x1024 (PNG, with PNG masks) become batches of 8 at 512x640. Speed is in frames per second of processor
 time, so that it holds for one core. The GPU is emulated: a step sleeps for a time per frame, and conversion to floats,

@@ -12,8 +12,8 @@ from shared_components.commands._own_data import OwnFolder, Prompt, own_layout, 
 from shared_components.data.custom.description import describe as read_description
 from shared_components.data.custom.guess_layout import known_layout
 from shared_components.data.custom.ids import IGNORE
+from shared_components.data.custom.list_files import scan
 from shared_components.data.custom.propose_split import Split, propose_split
-from shared_components.data.custom.scan import scan
 from shared_components.data.files.inventory import OPTION, Inventory
 from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
 from shared_components.data.site_file import write_site

@@ -15,8 +15,8 @@ from shared_components.data.custom.description import CLASS, KINDS, refuse_class
 from shared_components.data.custom.frame_names import ALL_FRAMES
 from shared_components.data.custom.guess_layout import FolderLayout, class_words, guess_layout
 from shared_components.data.custom.layout import video_names
-from shared_components.data.custom.scan import Scan
-from shared_components.data.custom.survey import Values, numbering_of, values_of, video_rate
+from shared_components.data.custom.list_files import Scan
+from shared_components.data.custom.measure_data import Values, numbering_of, values_of, video_rate
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import KEYS
 

@@ -2,7 +2,7 @@
 
 Federations, bundles and comparisons use the same `Scorer`. A sample is scored on its current frame, so that every
 labelled frame counts once, even if several clips contain it. A network with box prompts is scored on whole videos, see
-`streams`.
+`prompted_streams`.
 """
 
 import copy
@@ -21,7 +21,7 @@ from shared_components.common.atomic import write_bytes, write_json
 from shared_components.common.drawing.pictures import encoded
 from shared_components.common.progress import follow
 from shared_components.core.card import Metric
-from shared_components.core.streams import Tracking, prompted, stream_batches, streams_of
+from shared_components.core.prompted_streams import Tracking, prompted, stream_batches, streams_of
 from shared_components.core.task import Answer, Batch, Scores, Task
 from shared_components.core.training_settings import Precision
 from shared_components.data.dataset import SampleDataset, collate

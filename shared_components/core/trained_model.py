@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from shared_components.common.schema import short_repr
 from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import Calibration, calibration_of
+from shared_components.core.prompted_streams import Prompted
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.site_conditioning import describe_site, needs_site
-from shared_components.core.streams import Prompted
 from shared_components.core.task import Task, make_task
 from shared_components.data.files.classes import coarser_ids
 from shared_components.data.site import Site

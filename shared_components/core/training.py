@@ -19,8 +19,8 @@ from shared_components.core.objectives import route_gradients
 from shared_components.core.optimizers import SGD, AdamW
 from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network, train_mode
+from shared_components.core.prompted_streams import prompted
 from shared_components.core.schedules import pace_of, set_rates
-from shared_components.core.streams import prompted
 from shared_components.core.task import Task
 from shared_components.core.training_settings import Precision, Training
 from shared_components.networks.adapter import check_outputs

@@ -11,8 +11,8 @@ from shared_components.common.counted import counted
 from shared_components.data.custom.description import VIDEO, Own
 from shared_components.data.custom.ids import BACKGROUND
 from shared_components.data.custom.layout import images_of, placed, video_names
+from shared_components.data.custom.list_files import Scan, scan
 from shared_components.data.custom.readers import mask_numbers, own_masks, own_reader
-from shared_components.data.custom.scan import Scan, scan
 from shared_components.data.files.images import DataError, folders_below
 from shared_components.data.files.inventory import Inventory, LeftOut, left_out_files
 from shared_components.data.readers import Reader

@@ -31,7 +31,7 @@ from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches import final_message
 from shared_components.flare.patches.bad_replies import sanitise_submissions, survive_bad_messages
 from shared_components.flare.patches.connections import number_streams, restrict_connections
-from shared_components.flare.patches.lost_sites import read_lost
+from shared_components.flare.patches.site_losses import read_lost
 from shared_components.flare.patches.worker_names import separate_worker_names
 from shared_components.flare.paths import app_config, is_simulator, job_folder, local_folder, runs_folder
 from shared_components.flare.results import build_page

@@ -6,7 +6,7 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 
-from shared_components.flare.patches import lost_sites
+from shared_components.flare.patches import site_losses
 from shared_components.flare.patches.connections import check_incoming_messages
 from shared_components.flare.patches.replace import end_process
 
@@ -23,11 +23,11 @@ class LostSites(FLComponent):
         engine: Any = fl_ctx.get_engine()
         if event_type == EventType.SYSTEM_START:
             try:
-                lost_sites.handle_reports(engine)
+                site_losses.handle_reports(engine)
             except Exception as error:  # FLARE would swallow it
                 end_process(f"the handler of lost sites cannot be installed ({type(error).__name__}: {error})")
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
-            for job, site in lost_sites.restarted_sites(engine.run_processes, engine.get_clients()):
-                lost_sites.record_lost(engine, job, {site: lost_sites.AGAIN})
+            for job, site in site_losses.restarted_sites(engine.run_processes, engine.get_clients()):
+                site_losses.record_lost(engine, job, {site: site_losses.AGAIN})
         elif event_type == EventType.JOB_DEPLOYED:
-            lost_sites.record_undeployed(fl_ctx)
+            site_losses.record_undeployed(fl_ctx)

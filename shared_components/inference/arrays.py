@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shared_components.common import machine
 from shared_components.core.evaluation import network_input
-from shared_components.core.streams import Prompted
+from shared_components.core.prompted_streams import Prompted
 from shared_components.core.task import current
 from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError

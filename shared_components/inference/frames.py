@@ -11,9 +11,9 @@ import numpy as np
 
 from shared_components.common.counted import counted
 from shared_components.core.evaluation import network_input
-from shared_components.data.custom.beside import masks_beside
 from shared_components.data.custom.layout import is_volume
-from shared_components.data.custom.scan import scan
+from shared_components.data.custom.list_files import scan
+from shared_components.data.custom.masks_beside_frames import masks_beside
 from shared_components.data.files.images import IMAGES, DataError, natural_order, read_rgb
 from shared_components.data.files.inventory import Inventory, left_out_files
 from shared_components.inference import InferenceError

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from shared_components.core.prompted_streams import Prompted
 from shared_components.core.prompts import class_boxes
-from shared_components.core.streams import Prompted
 from shared_components.core.task import Task
 from shared_components.data.files.images import DataError, read_ids
 from shared_components.inference import InferenceError

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import FirstSite
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 

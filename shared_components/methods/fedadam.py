@@ -1,7 +1,7 @@
 """FedAdam: Reddi et al., Adaptive Federated Optimization, ICLR 2021 (arXiv 2003.00295), Algorithm 2."""
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerAdam
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import AboveZero, Mode, ShareBelowOne

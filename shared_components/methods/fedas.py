@@ -17,8 +17,8 @@ from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.optimizers import SGD
 from shared_components.core.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
+from shared_components.core.partition_rules import HEAD, modules
 from shared_components.core.ranges import FromZero, ShareAboveZero, SomeNames
-from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.networks.protocols import SplitFeatures, split_features
 

@@ -1,10 +1,10 @@
 """FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, Algorithm 1."""
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Method, Requires, Server
+from shared_components.core.partition_rules import all_but
 from shared_components.core.ranges import Names
-from shared_components.core.rules import all_but
 
 
 def build(*, personal: Names = (), swa: SwaSettings = None) -> Method:

@@ -8,8 +8,8 @@ from typing import Literal
 from shared_components.core.aggregators.clustering import GroupMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
+from shared_components.core.partition_rules import all_but
 from shared_components.core.ranges import Names
-from shared_components.core.rules import all_but
 
 
 def build(*, group: Literal["task", "kind"] = "task", personal: Names = ()) -> Method:

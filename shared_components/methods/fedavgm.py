@@ -1,7 +1,7 @@
 """FedAvgM: Hsu et al., Measuring the Effects of Non-Identical Data Distribution, arXiv 1909.06335."""
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerMomentum
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import AboveZero, ShareBelowOne

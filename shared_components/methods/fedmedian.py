@@ -1,7 +1,7 @@
 """FedMedian: Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (arXiv 1803.01498), the median."""
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import TrimmedMean
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 

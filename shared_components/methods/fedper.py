@@ -2,8 +2,8 @@
 
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Server
+from shared_components.core.partition_rules import HEAD, modules
 from shared_components.core.ranges import SomeNames
-from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: SomeNames = HEAD) -> Method:

@@ -7,8 +7,8 @@ from torch import nn
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
+from shared_components.core.partition_rules import all_but
 from shared_components.core.ranges import FromZero, Mode, Names
-from shared_components.core.rules import all_but
 
 
 def build(*, mu: FromZero = 0.01, mode: Mode = "corrected", personal: Names = ()) -> Method:

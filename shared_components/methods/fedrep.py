@@ -7,8 +7,8 @@ from torch import nn
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Role
+from shared_components.core.partition_rules import HEAD, modules
 from shared_components.core.ranges import ShareBetween, SomeNames
-from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: SomeNames = HEAD, head_share: ShareBetween = 0.5) -> Method:

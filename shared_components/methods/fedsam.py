@@ -3,8 +3,8 @@ Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
 from typing import Literal
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Local, Method, Server
 from shared_components.core.objectives import SharpnessAware
 from shared_components.core.partition import Role, everything

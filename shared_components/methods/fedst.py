@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Local, Method, Requires, Server, ServerUpdate
+from shared_components.core.partition_rules import representation
 from shared_components.core.ranges import AboveZero, Count, CountFromZero, FromZero, Names, Share, ShareBelowOne
-from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
 from shared_components.core.text.site_text import DEFAULT, EncoderKind, SiteText, Wording, if_it_has_an_indicator
 from shared_components.networks.protocols import Encodes

@@ -1,7 +1,7 @@
 """Krum: Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017 (arXiv 1703.02757)."""
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import Krum, Neighbours
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import CountFromZero

@@ -6,8 +6,8 @@ Sites with different tasks share an encoder if their encoders change similarly (
 from shared_components.core.aggregators.clustering import Clustering
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
+from shared_components.core.partition_rules import modules
 from shared_components.core.ranges import Count, FromZero, SomeNames
-from shared_components.core.rules import modules
 
 
 def build(

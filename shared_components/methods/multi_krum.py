@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import Krum, Neighbours
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.ranges import CountFromZero

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.site_weights import FairMean
+from shared_components.core.aggregators.weight_averaging import SwaSettings, averaged
 from shared_components.core.exchange import scalar
 from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
 from shared_components.core.objectives import as_received

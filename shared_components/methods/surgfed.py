@@ -10,8 +10,8 @@ from shared_components.core.aggregators.language_guided import ITEM, Attention, 
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Aggregator, Local, Method, Requires, Server
 from shared_components.core.partition import Role
+from shared_components.core.partition_rules import modules
 from shared_components.core.ranges import FromZero, Mode, Seed, Share
-from shared_components.core.rules import modules
 from shared_components.core.text.site_text import DEFAULT, EncoderKind, SiteText, Wording, if_it_has_an_indicator
 from shared_components.networks.protocols import Remembers
 

@@ -20,7 +20,14 @@ from torch import Tensor, nn
 
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.patches import MeanColour, colours, patch_errors, patch_statistics, sees_visible, spread
+from shared_components.core.image_patches import (
+    MeanColour,
+    colours,
+    patch_errors,
+    patch_statistics,
+    sees_visible,
+    spread,
+)
 from shared_components.core.ranges import ShareBetween
 from shared_components.core.task import Array, Batch, Frames, Interval, OneOutput, last_frame, sample_spec
 from shared_components.data.samples import Item, Padding, SampleSpec

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from shared_components.core import evaluation, site_conditioning
 from shared_components.core.method import load_method
 from shared_components.core.partition import below
-from shared_components.core.rules import representation
+from shared_components.core.partition_rules import representation
 from shared_components.core.text.pretrained import MINILM_SHA256
 from shared_components.core.text.site_text import SiteText, site_text
 from shared_components.core.text.vectors import Vector, add_vectors, read_vectors

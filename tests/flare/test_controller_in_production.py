@@ -9,7 +9,7 @@ from shared_components.common.atomic import write_json
 from shared_components.federation.runs.run_cleanup import read_run
 from shared_components.flare import console
 from shared_components.flare.executor import SiteExecutor
-from shared_components.flare.patches.lost_sites import LOST
+from shared_components.flare.patches.site_losses import LOST
 from tests.flare.conftest import SITES, ByHand, Place, copied
 from tests.flare.test_controller import aggregations, but, fails
 

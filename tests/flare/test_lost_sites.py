@@ -24,9 +24,9 @@ from nvflare.private.fed.server.server_engine import ServerEngine
 
 from shared_components.common.atomic import not_written
 from shared_components.flare.lost_sites import LostSites
-from shared_components.flare.patches import lost_sites
-from shared_components.flare.patches.lost_sites import AGAIN, DIED, REASONS, read_lost, take_report
+from shared_components.flare.patches import site_losses
 from shared_components.flare.patches.replace import REPLACES
+from shared_components.flare.patches.site_losses import AGAIN, DIED, REASONS, read_lost, take_report
 from tests.flare.conftest import put_back
 
 JOB = "0f1e"
@@ -139,7 +139,7 @@ def test_a_code_that_is_no_number_counts_as_a_failure_and_a_full_disk_loses_no_o
     assert server.lost == {"hospital-b": DIED}
     assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK
     full = Mock(side_effect=not_written(tmp_path, OSError(errno.ENOSPC, "No space left on device")))
-    monkeypatch.setattr(lost_sites, "write_json", full)
+    monkeypatch.setattr(site_losses, "write_json", full)
     take_report(server, report(JobReturnCode.EXCEPTION, site="hospital-a"))
     assert "is not informed" in caplog.text and not server.pending()
 
@@ -161,7 +161,7 @@ def test_the_component_handles_reports_after_the_servers_start_and_checks_every_
     component.handle_event(EventType.SYSTEM_START, server)
     callback = server.callbacks[CellChannelTopic.REPORT_JOB_FAILURE]
     callback(report(JobReturnCode.EXCEPTION, site="hospital-a"))
-    assert not list(lost_sites.restarted_sites(server.run_processes, server.sites))
+    assert not list(site_losses.restarted_sites(server.run_processes, server.sites))
     server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
     component.handle_event(EventType.CLIENT_REGISTER_PROCESSED, server)
     assert server.lost == {"hospital-a": DIED, "hospital-b": AGAIN}
@@ -209,7 +209,7 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_we_record_t
         check_client_replies(server.start_client_job(server.job, sites, server), list(sites), "start job")
     LostSites().handle_event(EventType.SYSTEM_START, server)
     assert getattr(ServerEngine.start_client_job, REPLACES).__qualname__ == "ServerEngine.start_client_job"
-    begin = partial(lost_sites.record_failed_starts, Beginning.start_client_job)
+    begin = partial(site_losses.record_failed_starts, Beginning.start_client_job)
     monkeypatch.setattr(Beginning, "start_client_job", lambda *arguments: begin(*arguments))
     replies = server.start_client_job(server.job, sites, server)
     assert check_client_replies(replies, list(sites), "start job") == []
@@ -222,5 +222,5 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_we_record_t
 def test_the_first_reason_of_a_lost_site_is_kept_and_later_sites_are_added(tmp_path):
     server = Server(tmp_path)
     for site, reason in (("hospital-b", "died"), ("hospital-b", "came back"), ("hospital-a", "died")):
-        lost_sites.record_lost(server, JOB, {site: reason})
+        site_losses.record_lost(server, JOB, {site: reason})
     assert server.lost == {"hospital-b": "died", "hospital-a": "died"}

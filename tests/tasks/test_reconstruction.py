@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.patches import MeanColour
+from shared_components.core.image_patches import MeanColour
 from shared_components.core.task import make_task
 from shared_components.data.samples import Item
 from shared_components.networks.mae_vit import MaeVit

@@ -10,8 +10,8 @@ import numpy as np
 
 from shared_components.data.custom.description import CLASS
 from shared_components.data.custom.layout import file_pattern, files_of, of_video
+from shared_components.data.custom.list_files import is_binary
 from shared_components.data.custom.masks import read_mask
-from shared_components.data.custom.scan import is_binary
 from shared_components.data.files.images import IMAGES, DataError, folders_below
 
 _ONE_PIXEL = 1.25  # maximum sum of two classes' shares of a pixel on a smoothed edge between them

@@ -11,7 +11,7 @@ from pathlib import Path
 from shared_components.data.custom.description import CLASS, GROUP, KINDS, VIDEO, Kind
 from shared_components.data.custom.frame_names import frame_span, in_frame_order
 from shared_components.data.custom.layout import file_pattern, video_of
-from shared_components.data.custom.scan import Scan, is_binary, joined, scan
+from shared_components.data.custom.list_files import Scan, is_binary, joined, scan
 from shared_components.data.files.images import DataError, natural_order
 from shared_components.data.readers import find_reader, reader_names
 

@@ -18,9 +18,9 @@ from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.core import evaluation
 from shared_components.core.card import DASH, Metric
+from shared_components.core.image_patches import controls
 from shared_components.core.method import Models
 from shared_components.core.partition import paste
-from shared_components.core.patches import controls
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures

@@ -22,9 +22,9 @@ from shared_components.federation.server import update_checks
 from shared_components.federation.server.client_sampling import sample_clients
 from shared_components.federation.server.enrolment import Admission, check_as_before, check_possible, profile_header
 from shared_components.federation.server.published_models import task_of, write_models
+from shared_components.federation.server.received_updates import upload_of
 from shared_components.federation.server.state import RoundLog, ServerState, deliveries, header_for
 from shared_components.federation.server.training import FindSite, ServerTraining
-from shared_components.federation.server.upload import upload_of
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from shared_components.data.profile_items import ITEMS
 from shared_components.federation.messages import FederationError, Job, Message, Reply, total_bytes
 from shared_components.federation.runs.store import groups_of, named_groups
 from shared_components.federation.server.enrolment import load_profile, profile_header
-from shared_components.federation.server.upload import Plain
+from shared_components.federation.server.received_updates import Plain
 
 Record = dict[str, Any]
 

@@ -26,7 +26,7 @@ from shared_components.federation.runs.store import DamagedState, RoundFiles, ha
 from shared_components.federation.setup.limits import limits_file, limits_of
 from shared_components.federation.setup.site_setup import SiteSetup
 from shared_components.federation.site.agreed_job import Sender
-from shared_components.federation.site.upload import Plain
+from shared_components.federation.site.sent_updates import Plain
 
 SAMPLES = 1  # number of samples that every site reports: the real number depends on its data
 RECORD = "privacy.json"

@@ -21,8 +21,8 @@ from shared_components.core import training as local
 from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.initial_weights import describe_start, unused_file_warning
 from shared_components.core.partition import Pieces, cut, fixed_hash, paste
+from shared_components.core.prompted_streams import unseen_at_first
 from shared_components.core.site_conditioning import facts_of
-from shared_components.core.streams import unseen_at_first
 from shared_components.core.text.vectors import TextError
 from shared_components.core.training_settings import Training
 from shared_components.data import frame_cache
@@ -45,8 +45,8 @@ from shared_components.federation.site import disclosure
 from shared_components.federation.site.agreed_job import Sender, agreed_job, keep_agreed, site_folder
 from shared_components.federation.site.noisy_updates import Noisy
 from shared_components.federation.site.secure_sums import Masked
+from shared_components.federation.site.sent_updates import Plain
 from shared_components.federation.site.state import SiteState, restore, save, save_best
-from shared_components.federation.site.upload import Plain
 from shared_components.reporting.tensorboard import write_scalars
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from shared_components.federation.secure_sums.identity import SignedKey
 from shared_components.federation.secure_sums.keys import KEY, Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, mask, unmask
 from shared_components.federation.site.agreed_job import Sender
-from shared_components.federation.site.upload import Plain
+from shared_components.federation.site.sent_updates import Plain
 
 FILE = "secure_sums.json"
 TWO_SUMS = "the difference of two sums is one site's weights"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from shared_components.common import machine
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import native_batches, score_batches
-from shared_components.core.patches import controls
+from shared_components.core.image_patches import controls
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task, make_task
 from shared_components.core.trained_model import network_arguments_of, with_wanted_classes

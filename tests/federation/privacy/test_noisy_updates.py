@@ -76,7 +76,7 @@ def test_a_method_that_sends_more_is_refused_by_name_on_both_sides(federate, mon
     words = f"{method} {NOT_COVERED[method]}.*does not cover"
     with pytest.raises(FederationError, match=words):
         federate(private_job(method))
-    monkeypatch.setattr("shared_components.federation.server.upload.why_not_private", lambda method: "")
+    monkeypatch.setattr("shared_components.federation.server.received_updates.why_not_private", lambda method: "")
     with pytest.raises(FederationError, match=words):
         federate(private_job(method)).enrol()
 

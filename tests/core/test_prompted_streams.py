@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.evaluation import predicted, score_fully, score_quickly
-from shared_components.core.streams import streams_of, stride_of, unseen_at_first
+from shared_components.core.prompted_streams import streams_of, stride_of, unseen_at_first
 from shared_components.core.task import make_task
 from shared_components.core.training import check_frames
 from shared_components.data.dataset import SampleDataset
@@ -120,12 +120,12 @@ def test_videos_that_begin_without_an_object_are_named_and_those_of_depth_never(
     usual = read_sample(chosen[0].current)
     assert unseen_at_first(task, chosen) == [] and bool(usual.targets["label"].any())
     empty = item(np.zeros((1, 4, 4), np.uint8))
-    monkeypatch.setattr("shared_components.core.streams.read_sample", lambda sample: empty)
+    monkeypatch.setattr("shared_components.core.prompted_streams.read_sample", lambda sample: empty)
     assert unseen_at_first(task, chosen) == [chosen[s.start].current for s in streams_of(chosen)]
     assert unseen_at_first(make_task("segmentation", classes=PARTS), chosen) == []
     monkeypatch.undo()
     monkeypatch.setattr(
-        "shared_components.core.streams.read_sample",
+        "shared_components.core.prompted_streams.read_sample",
         lambda sample: Item(usual.images, {"depth": np.zeros((1, 4, 4), np.float32)}, ""),
     )
     assert unseen_at_first(make_task("depth", {"prompts": "first"}), chosen) == []

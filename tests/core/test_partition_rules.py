@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from shared_components.core.partition import Role, cut, partition_network
-from shared_components.core.rules import modules, representation
+from shared_components.core.partition_rules import modules, representation
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shared_components.data.custom.frame_names import frame_span
-from shared_components.data.custom.scan import Scan
+from shared_components.data.custom.list_files import Scan
 from shared_components.data.files.images import DataError, decode
 
 _MASK_WORD = re.compile(

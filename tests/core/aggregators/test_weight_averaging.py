@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared_components.core.aggregators.averaging import Averaged, Averaging, cycled, delivered
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.aggregators.server_optimizers import ServerMomentum
+from shared_components.core.aggregators.weight_averaging import Averaged, Averaging, cycled, delivered
 from shared_components.core.method import Models, load_method
 from shared_components.core.partition import Partition
 from tests.methods.toys import partition, profiles, shared, updates

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core import patches
+from shared_components.core import image_patches
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.tiny import Tiny
 
@@ -20,12 +20,12 @@ def pictures():
 
 def test_normalised_pixels_errors_and_statistics_are_loops_over_pixels(pictures):
     image = pictures[0]
-    found = patches.normalised(image)
+    found = image_patches.normalised(image)
     for c in range(3):
         torch.testing.assert_close(found[:, c], (image[:, c] - MEAN[c]) / DEVIATION[c])
-    torch.testing.assert_close(patches.colours(found), image)
+    torch.testing.assert_close(image_patches.colours(found), image)
     outputs, image = pictures
-    errors, (mean, deviation) = patches.patch_errors(outputs, image, 4), patches.patch_statistics(image, 4)
+    errors, (mean, deviation) = image_patches.patch_errors(outputs, image, 4), image_patches.patch_statistics(image, 4)
     assert errors.shape == (2, 2)
     for b in range(2):
         for n in range(2):
@@ -44,20 +44,20 @@ def test_normalised_pixels_errors_and_statistics_are_loops_over_pixels(pictures)
 
 
 def test_baselines_are_the_mean_colour_of_each_frame_and_a_new_network(pictures):
-    found = patches.MeanColour()(pictures[0])
+    found = image_patches.MeanColour()(pictures[0])
     assert found.shape == (2, 3, 4, 8)
     assert float(found[1, 2].std()) < 1e-6 and float(found[1, 2, 0, 0]) == pytest.approx(
         float(pictures[0][1, 2].mean())
     )
     network = MaeVit(size=32)
-    found = patches.controls(network)
-    assert isinstance(found["mean colour"], patches.MeanColour)
+    found = image_patches.controls(network)
+    assert isinstance(found["mean colour"], image_patches.MeanColour)
     anew = found["untrained"]
     assert type(anew) is MaeVit and anew.side == 4 and not torch.equal(anew.mask_token, network.mask_token)
-    assert list(patches.controls(nn.Identity())) == ["mean colour"]
+    assert list(image_patches.controls(nn.Identity())) == ["mean colour"]
 
 
 def test_the_mask_is_for_autoencoders_of_the_tasks_patch():
-    assert not patches.sees_visible(Tiny(), 16) and patches.sees_visible(MaeVit(), 8)
+    assert not image_patches.sees_visible(Tiny(), 16) and image_patches.sees_visible(MaeVit(), 8)
     with pytest.raises(ValueError, match="patch is 16, but MaeVit has patches of 8; write patch: 8"):
-        patches.sees_visible(MaeVit(), 16)
+        image_patches.sees_visible(MaeVit(), 16)
