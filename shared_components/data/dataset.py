@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import cv2
 import numpy as np
 import torch
 
@@ -248,6 +249,8 @@ def batches(
         images, targets = _augmented(dataset, drawn)
         return images, to_tensors(images, targets)
 
+    if workers:
+        cv2.setNumThreads(1)  # each worker is one thread; OpenCV's own would compete with them
     begin: tuple[list[int], int] = [], 0
     for made, random in prefetched(draw, make, place=begin, count=iterations, generator=generator, workers=workers):
         # features come from the network, which only this thread uses

@@ -40,7 +40,8 @@ class FrameCache:
             for path in folder.glob("*"):
                 if path != self._folder:
                     shutil.rmtree(path, ignore_errors=True)
-            self._folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # frames are as private as the data
+            self._folder.mkdir(exist_ok=True)
         for path in self._folder.glob(".*"):  # incomplete after a kill
             path.unlink(missing_ok=True)
         self._room = limit - sum(path.stat().st_size for path in self._folder.glob("*"))

@@ -201,6 +201,16 @@ def test_a_workspace_keeps_its_models_when_their_run_goes_and_they_do_not_count_
     assert all(path.stat().st_size == 1000 for path in left)
 
 
+def test_frames_of_a_run_that_has_not_ended_go_with_its_models(state):
+    (run,) = [run for run in run_cleanup.find_runs(state) if run.folder.name == SECOND]
+    cached = run.folder / "site-1" / "frames" / "boot" / "0123"
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"x" * 500)
+    before = run_cleanup.read_run(run.folder).size
+    assert run_cleanup.remove(run, models_only=True) == 6500
+    assert run_cleanup.read_run(run.folder).size == before - 6500 and not cached.parents[1].exists()
+
+
 def test_models_are_copied_where_the_disk_has_no_second_names(state, tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.hardlink_to", lambda self, to: (_ for _ in ()).throw(OSError("other disk")))
     (state / "fedavg" / FIRST / "server" / "model-depth.safetensors").write_bytes(b"y")

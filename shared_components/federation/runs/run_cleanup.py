@@ -148,6 +148,8 @@ def remove(run: KeptRun, *, models_only: bool = False) -> int:
         if models_only:
             for path in run.folder.rglob("*.safetensors"):
                 path.unlink()
+            for path in run.folder.glob(f"*/{frame_cache.FOLDER}"):  # of a run that has not ended
+                shutil.rmtree(path)
         else:
             aside = run.folder.with_name(f".{run.folder.name}.removed-{os.getpid()}")
             run.folder.rename(aside)  # a removal that is killed leaves no half of a run
