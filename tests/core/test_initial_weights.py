@@ -113,10 +113,9 @@ def test_classes_that_the_checkpoint_cannot_tell_apart_stay_fresh(trained):
     assert facts["fresh"] == ["head.weight of wrist, clasper", "head.bias of wrist, clasper"]
 
 
-@pytest.mark.parametrize(
-    ("classes", "card", "channels"),
-    [(PARTS, DEPTH, 1), (PARTS, Card("reconstruction"), 3), (MANIPULATOR, Card("reconstruction"), 3)],
-)
+@pytest.mark.parametrize(("classes", "card", "channels"), [
+    (PARTS, DEPTH, 1), (PARTS, Card("reconstruction"), 3), (MANIPULATOR, Card("reconstruction"), 3),
+])  # fmt: skip
 def test_of_another_kind_of_task_all_but_the_head_is_taken(trained, classes, card, channels):
     """Three classes and three colours are not taken for each other."""
     path, weights = trained(segmentation(classes))
@@ -359,10 +358,9 @@ def test_published_weights_of_sam2_leave_additions_as_the_seed_has_them_and_must
         from_file(Sam2Clips(size=64), tmp_path / "large.safetensors", segmentation())
 
 
-@pytest.mark.parametrize(
-    ("kind", "fresh"),
-    [(VitFrames, {"head"}), (VitDpt, {"readout", "reassemble", "fusion", "neck", "head"}), (MaeVit, set())],
-)
+@pytest.mark.parametrize(("kind", "fresh"), [
+    (VitFrames, {"head"}), (VitDpt, {"readout", "reassemble", "fusion", "neck", "head"}), (MaeVit, set()),
+])  # fmt: skip
 def test_a_vit_begins_with_an_autoencoders_encoder_from_our_file_or_endovits(tmp_path, kind, fresh):
     learnt = MaeVit(size=32).state_dict()
     save_weights(tmp_path / "ours.safetensors", learnt, {"bundle": "fl_endovit", "task": "reconstruction"})

@@ -55,15 +55,11 @@ def test_clusters_are_scipys(seed):
         assert [k == ours[i] for k in ours] == [k == theirs[i] for k in theirs]
 
 
-@pytest.mark.parametrize(
-    "values, clusters, groups, expected",
-    [
-        (FOUR, 2, [0, 1, 0, 1], [[4.5, 0.0], [-2.5, -0.25], [4.5, 0.0], [-2.5, -0.25]]),
-        (FOUR[:3], 2, [0, 1, 0], [[4.5, 0.0], FOUR[1], [4.5, 0.0]]),  # one is alone
-        (FOUR[:2], 2, [0, 1], FOUR[:2]),
-        (FOUR, 1, [0] * 4, [[1.0, -0.125]] * 4),
-    ],
-)
+@pytest.mark.parametrize("values, clusters, groups, expected", [
+    (FOUR, 2, [0, 1, 0, 1], [[4.5, 0.0], [-2.5, -0.25], [4.5, 0.0], [-2.5, -0.25]]),
+    (FOUR[:3], 2, [0, 1, 0], [[4.5, 0.0], FOUR[1], [4.5, 0.0]]),  # one is alone
+    (FOUR[:2], 2, [0, 1], FOUR[:2]), (FOUR, 1, [0] * 4, [[1.0, -0.125]] * 4),
+])  # fmt: skip
 def test_sites_that_move_alike_get_their_plain_mean(values, clusters, groups, expected):
     result = run(values, clusters=clusters)
     sites = names(len(values))

@@ -39,18 +39,13 @@ def test_the_mean_weighted_by_fisher_information_equals_plain_loops_and_ignores_
     assert found.models.shared["w"].tolist() == pytest.approx([7 / 3, 8 / 3])
 
 
-@pytest.mark.parametrize(
-    "traces, largest, expected",
-    [
-        ([2, 6, 2], 1.0, [0.2, 0.6, 0.2]),
-        ([2, 6, 2], 0.5, [0.25, 0.5, 0.25]),
-        ([1, 8, 1], 0.3, [1 / 3, 1 / 3, 1 / 3]),  # three sites cannot all stay below 0.3
-        ([1, 50, 49], 0.45, [0.1, 0.45, 0.45]),
-        ([1, 60, 39], 0.45, [0.1, 0.45, 0.45]),  # the second passes the cap once it has the first one's rest
-        ([0, 5, 0], 0.6, [0.2, 0.6, 0.2]),
-        ([5], 0.4, [1.0]),
-    ],
-)
+@pytest.mark.parametrize("traces, largest, expected", [
+    ([2, 6, 2], 1.0, [0.2, 0.6, 0.2]), ([2, 6, 2], 0.5, [0.25, 0.5, 0.25]),
+    ([1, 8, 1], 0.3, [1 / 3, 1 / 3, 1 / 3]),  # three sites cannot all stay below 0.3
+    ([1, 50, 49], 0.45, [0.1, 0.45, 0.45]),
+    ([1, 60, 39], 0.45, [0.1, 0.45, 0.45]),  # the second passes the cap once it has the first one's rest
+    ([0, 5, 0], 0.6, [0.2, 0.6, 0.2]), ([5], 0.4, [1.0]),
+])  # fmt: skip
 def test_a_cap_gives_the_rest_to_the_others(traces, largest, expected):
     assert fisher_weights(traces, largest) == pytest.approx(expected, abs=1e-12)
 

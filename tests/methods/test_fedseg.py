@@ -141,17 +141,14 @@ def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
         assert [term.name for term in terms] == ["segmentation", *names]
 
 
-@pytest.mark.parametrize(
-    ("group", "words"),
-    [
-        ({"mean": torch.zeros(4, 128)}, "prototypes are 'mean' and 'present'"),
-        ({"mean": torch.zeros(4, 128), "present": torch.zeros(3)}, "expected"),
-        ({"mean": torch.zeros(4, 100_000), "present": torch.zeros(4)}, "expected"),
-        ({"mean": torch.zeros(5, 128), "present": torch.zeros(5)}, "expected"),
-        ({"mean": torch.zeros(4, 5), "present": torch.zeros(4)}, r"mean is \(4, 5\), .* \(4, 128\), \(4,\)"),
-        ({"mean": torch.ones(4, 128), "present": torch.ones(4)}, "it has a prototype of length 11.31; the length"),
-    ],
-)
+@pytest.mark.parametrize(("group", "words"), [
+    ({"mean": torch.zeros(4, 128)}, "prototypes are 'mean' and 'present'"),
+    ({"mean": torch.zeros(4, 128), "present": torch.zeros(3)}, "expected"),
+    ({"mean": torch.zeros(4, 100_000), "present": torch.zeros(4)}, "expected"),
+    ({"mean": torch.zeros(5, 128), "present": torch.zeros(5)}, "expected"),
+    ({"mean": torch.zeros(4, 5), "present": torch.zeros(4)}, r"mean is \(4, 5\), .* \(4, 128\), \(4,\)"),
+    ({"mean": torch.ones(4, 128), "present": torch.ones(4)}, "it has a prototype of length 11.31; the length"),
+])  # fmt: skip
 def test_what_is_no_prototype_per_class_does_not_leave(group, words):
     with pytest.raises(ValueError, match=words):
         fedseg.check_prototypes(group, {"head_global.weight": torch.zeros(4, 128, 1, 1)})

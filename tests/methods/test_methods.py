@@ -199,14 +199,11 @@ def test_an_unknown_method_or_argument_is_named():
 ONE_PATH = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1))
 
 
-@pytest.mark.parametrize(
-    "name, ask",
-    [
-        ("pfedsis", lambda: load_method("pfedsis").local.objective(ONE_PATH, make_batch(), make_context())),
-        ("fedas", lambda: fedas.features(ONE_PATH, make_batch()["image"])),
-        ("fedseg", lambda: fedseg.measure_prototypes(ONE_PATH, [], make_context(), Partition(()))),
-    ],
-)
+@pytest.mark.parametrize("name, ask", [
+    ("pfedsis", lambda: load_method("pfedsis").local.objective(ONE_PATH, make_batch(), make_context())),
+    ("fedas", lambda: fedas.features(ONE_PATH, make_batch()["image"])),
+    ("fedseg", lambda: fedseg.measure_prototypes(ONE_PATH, [], make_context(), Partition(()))),
+])  # fmt: skip
 def test_a_network_without_two_paths_is_refused_by_name(name, ask):
     with pytest.raises(ValueError, match=f"{name} needs a network with a shared .* Sequential does not qualify"):
         ask()

@@ -16,20 +16,15 @@ from shared_components.methods.fedld import squared_probability
 from tests.methods.toys import SITES, Plain, context, frames, names, partition, shared, step, tensor, updates
 
 
-@pytest.mark.parametrize(
-    "name, arguments, parent",
-    [
-        ("fedavgm", {"momentum": 0, "learning_rate": 1}, load_method("fedavg")),
-        ("multi_krum", {"keep": 1}, load_method("krum")),
-        ("trimmed_mean", {"trim": 0}, load_method("multi_krum")),
-        ("qfedavg", {"q": 0}, load_method("trimmed_mean", trim=0)),
-    ],
-)
+@pytest.mark.parametrize("name, arguments, parent", [
+    ("fedavgm", {"momentum": 0, "learning_rate": 1}, load_method("fedavg")),
+    ("multi_krum", {"keep": 1}, load_method("krum")), ("trimmed_mean", {"trim": 0}, load_method("multi_krum")),
+    ("qfedavg", {"q": 0}, load_method("trimmed_mean", trim=0)),
+])  # fmt: skip
 def test_limits_are_the_parent_method(name, arguments, parent):
     given, methods = (
-        updates(SITES, extras={"loss": [1.0, 2.0, 3.0, 4.0, 5.0]}),
-        (load_method(name, **arguments), parent),
-    )
+        updates(SITES, extras={"loss": [1.0, 2.0, 3.0, 4.0, 5.0]}), (load_method(name, **arguments), parent),
+    )  # fmt: skip
     found, expected = (step(m.server.aggregator, shared(), given).models.shared["w"] for m in methods)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 

@@ -26,10 +26,9 @@ def counted(network):
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "trained", "fixed"),
-    [("base", 111_655_680, 197 * (768 + 512)), ("tiny", 2_967_936, 65 * (192 + 96))],
-)
+@pytest.mark.parametrize(("architecture", "trained", "fixed"), [
+    ("base", 111_655_680, 197 * (768 + 512)), ("tiny", 2_967_936, 65 * (192 + 96)),
+])  # fmt: skip
 def test_counts_of_parameters_are_those_of_the_published_sizes(architecture, trained, fixed):
     network = weightless(architecture=architecture)
     assert counted(network) == trained
@@ -45,9 +44,8 @@ def test_the_state_has_the_official_names_and_shapes_at_the_real_size():
     shapes = {
         "pos_embed": (1, 197, 768), "decoder_pos_embed": (1, 197, 512), "cls_token": (1, 1, 768),
         "mask_token": (1, 1, 512), "patch_embed.proj.weight": (768, 3, 16, 16),
-        "blocks.11.attn.qkv.weight": (2304, 768),
-        "decoder_embed.weight": (512, 768), "decoder_blocks.7.mlp.fc1.weight": (2048, 512),
-        "decoder_pred.weight": (768, 512),
+        "blocks.11.attn.qkv.weight": (2304, 768), "decoder_embed.weight": (512, 768),
+        "decoder_blocks.7.mlp.fc1.weight": (2048, 512), "decoder_pred.weight": (768, 512),
     }  # fmt: skip
     assert {name: tuple(state[name].shape) for name in shapes} == shapes
 

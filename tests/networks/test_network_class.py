@@ -31,13 +31,10 @@ def test_monais_short_and_long_names_are_one_class_and_names_of_other_modules_st
         assert class_path(name) == name
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "os.system", "torch.nn.Linear", SMALL, "monai.networks.nets.FlexibleUNet", "monai.bundle.run", "", None, 3,
-        "shared_components.core.partition.Piece", "shared_components.networks_of_mine.X",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("target", [
+    "os.system", "torch.nn.Linear", SMALL, "monai.networks.nets.FlexibleUNet", "monai.bundle.run", "", None, 3,
+    "shared_components.core.partition.Piece", "shared_components.networks_of_mine.X",
+])  # fmt: skip
 def test_other_classes_are_not_built_whoever_names_them(target):
     sentence = f"^network_def: class .* is not allowed.*set {VARIABLE}=<module>.<class>"
     with pytest.raises(ValueError, match=sentence) as error:

@@ -198,32 +198,22 @@ def test_levels_and_sizes_are_arguments():
     assert PvtFpnClips().takes_clips and not PvtFpnClips(**SINGLE).takes_clips
 
 
-@pytest.mark.parametrize(
-    ("shape", "words"),
-    [
-        ((3, 64, 64), r"takes frames \(B, 3, H, W\) or clips \(B, 4, 3, H, W\), and got \[3, 64, 64\]"),
-        ((1, 3, 3, 64, 64), r"and got \[1, 3, 3, 64, 64\]"),
-        ((1, 4, 1, 64, 64), r"and got \[1, 4, 1, 64, 64\]"),
-        ((1, 3, 100, 160), "multiples of 32, and got 100x160; use 96x160"),
-        ((1, 4, 3, 64, 17), "got 64x17; use 64x32"),
-        ((1, 3, 0, 32), "got 0x32; use 32x32"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "words"), [
+    ((3, 64, 64), r"takes frames \(B, 3, H, W\) or clips \(B, 4, 3, H, W\), and got \[3, 64, 64\]"),
+    ((1, 3, 3, 64, 64), r"and got \[1, 3, 3, 64, 64\]"), ((1, 4, 1, 64, 64), r"and got \[1, 4, 1, 64, 64\]"),
+    ((1, 3, 100, 160), "multiples of 32, and got 100x160; use 96x160"), ((1, 4, 3, 64, 17), "got 64x17; use 64x32"),
+    ((1, 3, 0, 32), "got 0x32; use 32x32"),
+])  # fmt: skip
 def test_a_wrong_size_is_refused_with_one_that_is_not(network, shape, words):
     with pytest.raises(ValueError, match=words):
         network(torch.zeros(shape))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"levels": (16, 16)}, "each once"),
-        ({"levels": (2,)}, r"levels are \[2\]"),
-        ({"indicator": 0}, "indicator is .*whole number, at least 1"),
-        ({"kernels": (2, 1)}, "one of each per frame"),
-        (SINGLE, r"or clips \(B, 1, 3, H, W\), and got \[1, 4, 3, 32, 32\]"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"levels": (16, 16)}, "each once"), ({"levels": (2,)}, r"levels are \[2\]"),
+    ({"indicator": 0}, "indicator is .*whole number, at least 1"), ({"kernels": (2, 1)}, "one of each per frame"),
+    (SINGLE, r"or clips \(B, 1, 3, H, W\), and got \[1, 4, 3, 32, 32\]"),
+])  # fmt: skip
 def test_arguments_that_cannot_be_and_clips_for_a_network_of_single_frames_are_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
         PvtFpnClips(**arguments)(torch.zeros(1, 4, 3, 32, 32))

@@ -177,15 +177,12 @@ def test_both_layouts_load_whole(tmp_path, model, network, file):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        ("maskmem_tpos_enc", None, "another network than SAM2.1 toy: it lacks memory_temporal_positional_encoding$"),
-        ("extra.weight", torch.zeros(1), "it has extra.weight$"),
-        ("maskmem_tpos_enc", torch.zeros(6, 1, 1, 64), r"encoding is \[6, 1, 1, 64\] and should be \[7, 1, 1, 64\]"),
-        ("maskmem_tpos_enc", torch.full((7, 1, 1, 64), torch.nan), "NaN or infinity in memory_temporal_positional_enc"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "sentence"), [
+    ("maskmem_tpos_enc", None, "another network than SAM2.1 toy: it lacks memory_temporal_positional_encoding$"),
+    ("extra.weight", torch.zeros(1), "it has extra.weight$"),
+    ("maskmem_tpos_enc", torch.zeros(6, 1, 1, 64), r"encoding is \[6, 1, 1, 64\] and should be \[7, 1, 1, 64\]"),
+    ("maskmem_tpos_enc", torch.full((7, 1, 1, 64), torch.nan), "NaN or infinity in memory_temporal_positional_enc"),
+])  # fmt: skip
 def test_a_tensor_that_does_not_fit_is_named_and_nothing_is_loaded(tmp_path, model, network, name, value, sentence):
     path, before = tmp_path / "meta.pt", {name: value.clone() for name, value in network.state_dict().items()}
     state = of_meta(model.state_dict()) | {name: value}

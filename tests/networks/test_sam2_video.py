@@ -275,17 +275,13 @@ def test_bfloat16_autocast_trains_and_boxes_keep_their_precision():
     assert (result - exact).abs().max() < 0.1 * exact.abs().max()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"size": 100}, "size is 100; give a multiple of 32, such as 96"),
-        ({"architecture": "huge"}, "architecture 'huge' is unknown; use one of cpu, cpu_large, tiny, small"),
-        ({"text": "words"}, "text 'words' is unknown"),
-        ({"depth_stride": 8}, "depth_stride is 8; use 16, as released, or 4"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"trained_encoders": "no"}, "trained_encoders is 'no'; it is true or false"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ({"size": 100}, "size is 100; give a multiple of 32, such as 96"),
+    ({"architecture": "huge"}, "architecture 'huge' is unknown; use one of cpu, cpu_large, tiny, small"),
+    ({"text": "words"}, "text 'words' is unknown"),
+    ({"depth_stride": 8}, "depth_stride is 8; use 16, as released, or 4"), ({"dropout": 1.0}, "dropout is 1.0"),
+    ({"trained_encoders": "no"}, "trained_encoders is 'no'; it is true or false"),
+])  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         Sam2Clips(**arguments)

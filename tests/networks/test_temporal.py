@@ -182,19 +182,15 @@ def test_squares_are_cut_row_by_row_and_joined_again():
     assert torch.equal(join(squares, 2, 4, 6), numbers)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "words"),
-    [
-        ({"receptive_fields": (9, 3), "kernels": (3, 2, 1)}, "one of each per frame, oldest first"),
-        ({"receptive_fields": (), "kernels": ()}, "one of each per frame"),
-        ({"receptive_fields": (9, 0), "kernels": (3, 1)}, "give positive whole numbers"),
-        ({"receptive_fields": (9, 3), "kernels": (3, 0)}, "give positive whole numbers"),
-        ({"receptive_fields": (50, 7), "kernels": (7, 1)}, "50 is not a multiple of its kernel 7; use 49"),
-        ({"receptive_fields": (9, 4), "kernels": (3, 2)}, "field is 4, smaller than the window 7"),
-        ({"window": 0}, "window is 0"),
-        ({}, "takes maps of 4 frames, and got 3"),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "words"), [
+    ({"receptive_fields": (9, 3), "kernels": (3, 2, 1)}, "one of each per frame, oldest first"),
+    ({"receptive_fields": (), "kernels": ()}, "one of each per frame"),
+    ({"receptive_fields": (9, 0), "kernels": (3, 1)}, "give positive whole numbers"),
+    ({"receptive_fields": (9, 3), "kernels": (3, 0)}, "give positive whole numbers"),
+    ({"receptive_fields": (50, 7), "kernels": (7, 1)}, "50 is not a multiple of its kernel 7; use 49"),
+    ({"receptive_fields": (9, 4), "kernels": (3, 2)}, "field is 4, smaller than the window 7"),
+    ({"window": 0}, "window is 0"), ({}, "takes maps of 4 frames, and got 3"),
+])  # fmt: skip
 def test_sizes_and_a_number_of_frames_that_do_not_fit_are_refused(sizes, words):
     with pytest.raises(ValueError, match=words):
         TemporalLayer(8, heads=2, sizes=Sizes(**sizes))([torch.rand(1, 8, 7, 7)] * 3)

@@ -85,10 +85,9 @@ def test_pictures_show_courses_and_confusions():
     assert len({TASK.files(sure(p), image)["overlays"].shape for p in range(3)}) == 1
 
 
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [({"weights": [1, 2]}, "its settings"), ({"weights": {"packing": 0}}, "above 0"), ({"every_frame": 1}, "true or")],
-)
+@pytest.mark.parametrize(("numbers", "message"), [
+    ({"weights": [1, 2]}, "its settings"), ({"weights": {"packing": 0}}, "above 0"), ({"every_frame": 1}, "true or"),
+])  # fmt: skip
 def test_wrong_numbers_are_refused(numbers, message):
     with pytest.raises(ValueError, match=message):
         make_task("phases", numbers, classes=NAMES)

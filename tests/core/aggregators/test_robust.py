@@ -103,10 +103,9 @@ def test_multi_krum_averages_the_best_sites_alike_and_all_sites_are_the_plain_me
     assert found == pytest.approx([sum(s[i] for s in SITES) / 5 for i in (0, 1)], abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("faults", "share", "count", "kept"),
-    [(0, 2 / 3, 9, 6), (0, 2 / 3, 8, 5), (0, 2 / 3, 3, 2), (0, 0.5, 5, 3), (0, 0.01, 9, 1), (1, 0.99, 5, 4)],
-)
+@pytest.mark.parametrize(("faults", "share", "count", "kept"), [
+    (0, 2 / 3, 9, 6), (0, 2 / 3, 8, 5), (0, 2 / 3, 3, 2), (0, 0.5, 5, 3), (0, 0.01, 9, 1), (1, 0.99, 5, 4),
+])  # fmt: skip
 def test_a_share_below_one_keeps_the_nearest_number_of_sites_but_one_at_least_and_no_faulty_one(
     faults, share, count, kept
 ):
