@@ -177,10 +177,8 @@ def test_under_bf16_autocast_weights_and_gradients_stay_float32_and_the_ascent_i
     torch.manual_seed(2)
     network, plain = Layers(), Layers()
     method, batch = load_method("fedsam", rho=0.7, eta=0.2, adaptive=True), {"x": torch.randn(3, 4)}
-    found, before = (
-        partition_network(network, method.partition), {n: v.clone() for n, v in network.state_dict().items()},
-    )  # fmt: skip
-    seen = []
+    found, seen = partition_network(network, method.partition), []
+    before = {n: v.clone() for n, v in network.state_dict().items()}
 
     def objective(network, batch, known):
         seen.append(network.fc1(batch["x"]).dtype)

@@ -22,9 +22,8 @@ from tests.methods.toys import SITES, Plain, context, frames, names, partition, 
     ("qfedavg", {"q": 0}, load_method("trimmed_mean", trim=0)),
 ])  # fmt: skip
 def test_limits_are_the_parent_method(name, arguments, parent):
-    given, methods = (
-        updates(SITES, extras={"loss": [1.0, 2.0, 3.0, 4.0, 5.0]}), (load_method(name, **arguments), parent),
-    )  # fmt: skip
+    given = updates(SITES, extras={"loss": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    methods = (load_method(name, **arguments), parent)
     found, expected = (step(m.server.aggregator, shared(), given).models.shared["w"] for m in methods)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
