@@ -56,8 +56,7 @@ def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
     for given in (batch(1), batch(2)):
         network.eval()
         network.zero_grad()
-        logits = network(given["image"])
-        logarithms = logits.log_softmax(1).movedim(1, -1).reshape(-1, 4)
+        logarithms = network(given["image"]).log_softmax(1).movedim(1, -1).reshape(-1, 4)
         rows = zip(logarithms, given["label"].reshape(-1).tolist(), strict=True)
         (-sum(row[number] for row, number in rows) / len(logarithms)).backward()
         total += sum(float((p.grad.double() ** 2).sum()) for p in network.parameters() if p.grad is not None)

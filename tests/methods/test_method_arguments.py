@@ -36,10 +36,6 @@ def declared():
             yield method, name, bare_type(kinds[name])
 
 
-def kind_of(parameter):
-    return re.sub(r"(collections\.abc|typing)\.", "", inspect.formatannotation(parameter.annotation))
-
-
 def arguments(*kinds):
     return [(method, name) for method, name, kind in declared() if kind in kinds]
 
@@ -193,13 +189,6 @@ def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms):
         of_norms(network, norms)
     with pytest.raises(ValueError, match="has no layer layers"):
         of_norms(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2, elementwise_affine=False)), ["layer"])
-
-
-def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(network):
-    default = of_norms(network, None)
-    assert of_norms(network, ["layer", "group"]) == default and default.roles == {Role.LOCAL, Role.GLOBAL}
-    with pytest.raises(ValueError, match=r"fedbn: Plain has no normalisation layers .* are: none"):
-        of_norms(Plain(), None)
 
 
 @pytest.mark.parametrize("method, arguments, sentence", [

@@ -10,7 +10,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.training import reason_for_misfit
-from shared_components.networks.adapter import adapted, check_outputs, definition_of
+from shared_components.networks.adapter import check_outputs, definition_of
 from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.networks.network_arguments import differing
 from shared_components.networks.network_class import VARIABLE
@@ -153,9 +153,3 @@ def test_a_networks_description_makes_it_again():
 def test_its_arguments_are_checked_as_those_of_ours(given, sentence):
     with pytest.raises(ValueError, match=f"^network: {sentence}"):
         load_bundle("pvt_fpn", network={"class": f"{own.HERE}.Small", **given})
-
-
-def test_what_the_constructor_refuses_is_one_sentence():
-    with pytest.raises(ValueError, match=r"Small cannot be built with .*'width': -4") as error:
-        adapted(definition(width=-4))
-    assert "\n" not in str(error.value)

@@ -108,12 +108,6 @@ def test_another_file_is_refused_and_changes_nothing(imagenet, tmp_path, change,
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_a_file_of_a_whole_other_network_is_refused_by_a_start(tmp_path):
-    torch.save({"module.conv1.weight": torch.ones(64, 3, 7, 7)}, tmp_path / "parallel.pth")
-    with pytest.raises(CheckpointError, match=r"than ResNetClips: it lacks .* has module\.conv1\.weight"):
-        load_initial_weights(ResNetClips(), FILE, card=CARD, bundle="resnet_clips", file=tmp_path / "parallel.pth")
-
-
 def test_a_clip_is_labelled_by_its_frames_features_whole_batches_in_training():
     torch.manual_seed(1)
     network, clip = ResNetClips(out_channels=3).eval(), torch.rand(2, CHUNK // 2 + 1, 3, 32, 32)

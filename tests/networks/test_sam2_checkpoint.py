@@ -24,9 +24,9 @@ image_encoder.trunk.blocks.B.mlp vision_encoder.backbone.blocks.B.mlp: layers.0 
 image_encoder.neck.convs.Q vision_encoder.neck.convs: conv Q
 memory_attention.layers.L memory_attention.layers.L: self_attn.P self_attn.P, self_attn.out_proj self_attn.o_proj
 memory_attention.layers.L memory_attention.layers.L: cross_attn_image.P cross_attn_image.P, norm1 layer_norm1
-memory_attention.layers.L memory_attention.layers.L: cross_attn_image.out_proj cross_attn_image.o_proj, norm3 layer_norm3
+memory_attention.layers.L memory_attention.layers.L: cross_attn_image.out_proj cross_attn_image.o_proj
 memory_attention.layers.L memory_attention.layers.L: linear1 linear1, linear2 linear2, norm2 layer_norm2
-memory_attention memory_attention: norm layer_norm
+memory_attention memory_attention: norm layer_norm, layers.L.norm3 layers.L.layer_norm3
 memory_encoder.mask_downsampler.encoder memory_encoder.mask_downsampler.layers: 0 0.conv, 1 0.layer_norm, 3 1.conv
 memory_encoder.mask_downsampler.encoder memory_encoder.mask_downsampler.layers: 4 1.layer_norm, 6 2.conv, 7 2.layer_norm
 memory_encoder.mask_downsampler.encoder memory_encoder.mask_downsampler.layers: 9 3.conv, 10 3.layer_norm

@@ -75,8 +75,7 @@ def test_a_whole_video_is_scored_frame_by_frame():
 def test_pictures_show_courses_and_confusions():
     task, image = make_task("phases", WHOLE, classes=NAMES), np.zeros((40, 60, 3), np.uint8)
     whole = item([0, 0, 1, 2], frames=4)
-    score = task.score(sure(0, 1, 1, 2), whole, quick=True)
-    charts = task.charts([score])
+    charts = task.charts([task.score(sure(0, 1, 1, 2), whole, quick=True)])
     assert list(charts) == ["timeline-a", "confusion"]
     assert {picture.dtype for picture in charts.values()} == {np.dtype(np.uint8)}
     assert [panel.name for panel in task.sheet(sure(0, 1, 1, 2), whole).panels] == ["last frame", "timeline"]

@@ -75,8 +75,7 @@ def test_answers_and_scores_are_of_the_current_frame():
     [answer] = task(**CLIPS).postprocess(logits, {}, [(2, 4)])
     assert np.array_equal(answer, logits[0, 1].argmax(0).numpy())
     item = Item(np.zeros((2, 2, 4, 3), np.uint8), {"label": label[0].numpy().astype(np.uint8)}, "")
-    result = task(**CLIPS).score(label[0, 1].numpy().astype(np.uint8), item, quick=True)
-    assert result.dice.tolist() == [1, 1]
+    assert task(**CLIPS).score(label[0, 1].numpy().astype(np.uint8), item, quick=True).dice.tolist() == [1, 1]
     assert task(**CLIPS).sheet(answer, item).panels
 
 

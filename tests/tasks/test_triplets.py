@@ -60,8 +60,7 @@ def test_scores_are_means_of_videos_over_the_triplets_that_each_has():
 
 def test_components_are_scored_by_the_largest_of_their_triplets():
     """The hook belongs to triplet 2 in the frame with the highest score of triplet 0."""
-    rows = [("a", [0.9, 0.0, 0.1], [0, 0, 1]), ("a", [0.2, 0.5, 0.3], [0, 1, 0])]
-    result = TASK.summarise(scored(rows))
+    result = TASK.summarise(scored([("a", [0.9, 0.0, 0.1], [0, 0, 1]), ("a", [0.2, 0.5, 0.3], [0, 1, 0])]))
     assert result["map"]["mean"] == pytest.approx((1 + 1 / 2) / 2) and result["map_i"]["mean"] == 1
 
 
