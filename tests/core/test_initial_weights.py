@@ -281,6 +281,15 @@ def test_a_command_line_names_a_kind_or_a_path_and_an_unused_file_is_warned_of(m
     assert unused_file_warning("file", tmp_path / "b0.pth") == unused_file_warning("rendered", None) == ""
 
 
+@pytest.mark.parametrize("gone", [MODEL, FACTS])
+def test_a_bundle_without_weights_says_what_to_do(toy, gone):
+    (toy / gone).unlink()
+    with pytest.raises(CheckpointError, match="bundle 'toy' ships no weights") as error:
+        load_initial_weights(built(), "rendered", card=segmentation(), bundle="toy")
+    assert "use start: random, or make some with `surgfl pretrain`" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sha256": 3}'])
 def test_a_damaged_card_is_named(toy, text):
     (toy / FACTS).write_text(text)
