@@ -58,8 +58,7 @@ def test_an_attack_sends_these_values_and_its_own_number_of_frames(seen, attack,
 
 def test_changes_count_from_each_sites_own_start():
     own = Exchange(message(10.0, 10.0), message(11.0, 10.0))
-    honest = {"a": Exchange(message(0.0, 0.0), message(4.0, 0.0))}
-    given = Seen(own, honest, torch.Generator())
+    given = Seen(own, {"a": Exchange(message(0.0, 0.0), message(4.0, 0.0))}, torch.Generator())
     assert inner_product(epsilon=1.0)(given).pieces["w"].tolist() == [6.0, 10.0]
 
 
@@ -101,8 +100,7 @@ def test_noise_differs_from_round_to_round_and_repeats_with_its_seed(seen):
 
 
 def test_ids_are_counted_from_the_other_end_and_unlabelled_pixels_stay():
-    label = np.array([[0, 1], [3, 255]], dtype=np.uint8)
-    assert flipped(label, 4).tolist() == [[3, 2], [0, 255]]
+    assert flipped(np.array([[0, 1], [3, 255]], dtype=np.uint8), 4).tolist() == [[3, 2], [0, 255]]
 
 
 @pytest.mark.parametrize("layout", ["endovis2017", "sar_rarp50"])
@@ -126,9 +124,6 @@ def test_other_classes_than_parts_are_refused(tmp_path):
     path.write_text(path.read_text() + "\nclasses: foreground\n")
     with pytest.raises(ValueError, match=r"its classes are \('background', 'instrument'\)"):
         flip_site(path, tmp_path / "b")
-
-
-# ---- tables: means over seeds, differences from no attack, the worst site, refused sites
 
 
 def row(case, seed, *dice, method="fedavg", refused=(), stopped=""):

@@ -75,8 +75,7 @@ def test_the_way_is_numpys_least_squares_with_a_row_a_channel_for_the_ridge():
     direction, offset = fits.way(torch.tensor(known), torch.tensor(others), ridge=3.0)
     rows = (np.vstack([known, others]) - known.mean(0)) / known.std(0)
     sides = np.array([-1.0] * 40 + [1.0] * 25)
-    ridge = np.sqrt(3.0 * len(rows)) * np.eye(5)
-    matrix = np.block([[rows, np.ones((65, 1))], [ridge, np.zeros((5, 1))]])
+    matrix = np.block([[rows, np.ones((65, 1))], [np.sqrt(3.0 * len(rows)) * np.eye(5), np.zeros((5, 1))]])
     solved, *_ = np.linalg.lstsq(matrix, np.concatenate([sides, np.zeros(5)]))
     for one in known[:3]:
         expected = (one - known.mean(0)) / known.std(0) @ solved[:5] + solved[5]
@@ -111,8 +110,7 @@ def test_maps_are_pooled_at_one_size_to_their_mean_and_the_middle_against_the_bo
     frame = np.random.default_rng(0).integers(0, 255, (96, 128, 3), dtype=np.uint8)
     with torch.no_grad():
         expected = calibration.pooled([network.encoder(torch.tensor(frame / 255).float().permute(2, 0, 1)[None])])
-    large = frame.repeat(2, 0).repeat(2, 1)
-    for one in (frame, large):
+    for one in (frame, frame.repeat(2, 0).repeat(2, 1)):
         assert torch.allclose(
             calibration.encoder_features(network, calibration.resized_frame(one)), expected, atol=1e-5
         )
@@ -172,7 +170,4 @@ def test_a_file_of_a_stranger_is_refused_in_one_sentence(tmp_path, tensors, fact
 def test_a_header_that_is_no_calibration_is_refused(tmp_path, header):
     write_tensors(tmp_path / FILE, {"centre": torch.zeros(2), "axes": torch.ones(1, 2)}, header)
     with pytest.raises(CheckpointError):
-        calibration.read_calibration(tmp_path / FILE)
-    (tmp_path / FILE).write_bytes(b"half of a file")
-    with pytest.raises(CheckpointError, match="is damaged"):
         calibration.read_calibration(tmp_path / FILE)

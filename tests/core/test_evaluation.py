@@ -101,8 +101,7 @@ def test_a_picture_is_of_the_sample_that_its_record_names(site, tmp_path: Path) 
         assert errors["note"] == f"{100 * np.mean(truth > 0):.1f} % of the pixels"
         x, y, width, height = errors["box"]
         panel = cv2.imread(str(file.with_suffix(".png")))[y : y + height, x : x + width]
-        missed = (panel == (0, 94, 213)).all(axis=2).mean()
-        assert missed == pytest.approx(np.mean(truth > 0), abs=0.02)
+        assert (panel == (0, 94, 213)).all(axis=2).mean() == pytest.approx(np.mean(truth > 0), abs=0.02)
 
 
 def test_hidden_patches_of_a_picture_are_those_that_were_scored(site, tmp_path: Path) -> None:

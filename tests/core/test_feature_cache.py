@@ -11,9 +11,7 @@ from shared_components.core import feature_cache
 from shared_components.core.feature_cache import FOLDER, FeatureCache, check_cache, open_cache
 from shared_components.core.method import load_method
 from shared_components.core.partition import partition_network
-from shared_components.core.task import outputs_of
 from shared_components.core.training_settings import Training, training_from
-from shared_components.data.dataset import collate
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs.run_cleanup import is_run
 from shared_components.networks import tiny
@@ -72,17 +70,6 @@ def test_features_are_the_networks_rounded_to_float16_and_shared_by_clips(tmp_pa
     both, alone = cache(clip[:2]), FeatureCache(folder / "other", network, limit=10**6)(clip[1:])
     assert network.encoded == 4 and len(cache(clip[1:])["features/0"]) == 2 and network.encoded == 5
     assert torch.equal(both["features/0"][1], alone["features/0"][0]) and len(files(folder)) == 3 + 2
-
-
-def test_a_network_is_given_a_batchs_features_as_numbers_of_32_bits(tmp_path):
-    network, clip = Maps(), frames(2)
-    image = torch.from_numpy(clip).permute(0, 3, 1, 2)
-    batch = collate([{"image": image, **opened(tmp_path, network)(clip)}] * 2)
-    assert [tuple(batch[f"features/{i}"].shape) for i in (0, 1)] == [(2, 2, 4, 2, 3), (2, 2, 2, 1, 1)]
-    plain = outputs_of(network, {"image": batch["image"]})
-    encoded, found = network.encoded, outputs_of(network, batch)
-    assert network.encoded == encoded and found.dtype == torch.float32
-    torch.testing.assert_close(found, plain, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:2], lambda b: b[:-1] + b"\x01"])

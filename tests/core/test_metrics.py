@@ -74,7 +74,6 @@ def test_the_four_metrics_equal_medpy_on_random_masks_and_a_noisy_frame():
         theirs = [f(prediction, truth) for f in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95)]
         measured = [ours.dice[0], ours.iou[0], ours.assd[0], ours.hd95[0]]
         np.testing.assert_allclose(measured, theirs, rtol=1e-9, atol=1e-9, err_msg=case)
-    medpy = pytest.importorskip("medpy.metric.binary")
     rng = np.random.default_rng(5)
     prediction, truth = rng.integers(0, 4, size=(2, 400, 420), dtype=np.uint8)
     truth[:, 200:] = 0
@@ -94,22 +93,12 @@ def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
         np.testing.assert_allclose(measured, [hd95.item(), assd.item()], rtol=1e-5, atol=1e-5, err_msg=case)
 
 
-def test_distances_of_pixels_surfaces_and_both_hd95_definitions_are_those_worked_by_hand():
+def test_distances_of_pixels_and_both_hd95_definitions_are_those_worked_by_hand():
     prediction, truth = np.zeros((2, 6, 8), np.uint8)
     prediction[1, 1], truth[4, 5] = 1, 1
     scores = frame_scores(prediction, truth, classes=[1])
     assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0)
     assert (scores.assd[0], scores.hd95[0], scores.hd95_monai[0]) == (5.0, 5.0, 5.0)
-    _, truth = random_pair(1)
-    scores = frame_scores(truth.copy(), truth, classes=CLASSES)
-    assert scores.dice.tolist() == scores.iou.tolist() == [1.0] * 3
-    assert scores.assd.tolist() == scores.hd95.tolist() == scores.hd95_monai.tolist() == [0.0] * 3
-    # A full frame has surface all round; the truth's 3 x 3 square has 8 surface pixels, its centre is inside.
-    prediction, truth = np.ones((5, 5), np.uint8), np.zeros((5, 5), np.uint8)
-    truth[1:4, 1:4] = 1
-    scores = frame_scores(prediction, truth, classes=[1])
-    outward = [1.0] * 12 + [math.sqrt(2)] * 4
-    assert scores.assd[0] == pytest.approx((sum(outward) + 8 * 1.0) / 24)
     # One pixel is right, one lies 10 away. Prediction to truth: 0, 10; truth to prediction: 0.
     prediction, truth = np.zeros((2, 1, 11), np.uint8)
     prediction[0, [0, 10]], truth[0, 0] = 1, 1
@@ -139,10 +128,8 @@ def test_dense_surfaces_are_measured_exactly_also_across_a_long_frame(side, dens
     np.testing.assert_array_equal(_nearest(points, targets), _query(points, targets))
 
 
-# Empty masks. The frame is 3 x 4, so the diagonal is 5.
-
-
 def frame(*pixels):
+    """Return a label map of 3 x 4 pixels, whose diagonal is 5."""
     labels = np.zeros((3, 4), np.uint8)
     for pixel in pixels:
         labels[pixel] = 1
@@ -165,28 +152,8 @@ def test_a_class_empty_in_one_scores_zero_and_the_diagonal(missed):
     scores = frame_scores(*pair, classes=[1])
     assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0) and distances_of(scores) == [5.0, 5.0, 5.0]
     assert (scores.empty_prediction[0], scores.empty_truth[0]) == (missed, not missed)
-
-
-def test_a_model_that_misses_everything_does_not_score_better_than_one_that_finds_something():
-    rng = np.random.default_rng(6)
-    truths = [rng.integers(0, 2, size=(3, 4), dtype=np.uint8) for _ in range(6)] + [frame(), frame()]
-    poor = [frame((0, 0)) for _ in truths]  # also wrong where there is nothing to find
-    nothing = [frame() for _ in truths]
-
-    def summary(predictions):
-        pairs = zip(predictions, truths, strict=True)
-        return summarise([frame_scores(p, t, classes=[1]) for p, t in pairs], ["tool"])
-
-    found, missed = summary(poor), summary(nothing)
-    for metric in ("dice", "iou"):
-        assert missed[metric]["mean"] == 0.0 < found[metric]["mean"]
-    for metric in ("assd", "hd95", "hd95_monai"):
-        assert missed[metric]["mean"] == pytest.approx(5.0) and found[metric]["mean"] < 5.0
-    assert missed["empty"]["tool"] == {"prediction": 6, "truth": 0, "both": 2}
-    assert found["empty"]["tool"] == {"prediction": 0, "truth": 2, "both": 0}
-
-
-# The released evaluation, worked by hand.
+    empty = summarise([scores], ["tool"])["empty"]["tool"]
+    assert empty == {"prediction": int(missed), "truth": int(not missed), "both": 0}
 
 
 def test_paper_policy_fills_empty_masks_with_the_first_pixel():
@@ -220,9 +187,6 @@ def test_wrong_policies_shapes_and_types_are_refused():
         frame_scores(np.zeros((3, 4), np.float32), frame(), classes=[1])
 
 
-# Inputs.
-
-
 def test_scores_do_not_depend_on_types_memory_order_or_other_classes():
     prediction, truth = random_pair(1)
     expected = frame_scores(prediction, truth, classes=CLASSES)
@@ -232,8 +196,7 @@ def test_scores_do_not_depend_on_types_memory_order_or_other_classes():
     padded[:, ::2] = truth
     strided = frame_scores(np.asfortranarray(prediction), padded[:, ::2], classes=CLASSES)
     np.testing.assert_array_equal(strided.assd, expected.assd)
-    turned = frame_scores(prediction.T, truth.T, classes=CLASSES)
-    np.testing.assert_allclose(turned.assd, expected.assd, rtol=1e-12)
+    np.testing.assert_allclose(frame_scores(prediction.T, truth.T, classes=CLASSES).assd, expected.assd, rtol=1e-12)
     for seed in range(24):
         prediction, truth = random_pair(seed)
         together = frame_scores(prediction, truth, classes=CLASSES)
@@ -241,9 +204,6 @@ def test_scores_do_not_depend_on_types_memory_order_or_other_classes():
             alone = frame_scores(prediction, truth, classes=[c])
             for name in ("dice", "iou", "assd", "hd95", "hd95_monai", "empty_prediction", "empty_truth"):
                 np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
-
-
-# Summaries.
 
 
 def test_summary_averages_counted_frames_per_class_and_refuses_mixed_scores():
@@ -272,7 +232,6 @@ def test_summary_is_plain_json_without_nan_and_without_distances_that_were_not_m
     prediction, truth = random_pair(0)
     summary = summarise([frame_scores(prediction, truth, classes=[1, 9])], ["shaft", "never"])
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    prediction, truth = random_pair(0)
     summary = summarise([frame_scores(prediction, truth, classes=[1], distances=False)], ["shaft"])
     assert sorted(summary) == ["dice", "empty", "frames", "iou", "policy"]
 

@@ -10,12 +10,6 @@ from shared_components.core import optimizers
 CHOSEN = [("AdamW", {"weight_decay": 0.1}), ("SGD", {"momentum": 0.9, "weight_decay": 0.1})]
 
 
-@pytest.fixture
-def without_dynamo(monkeypatch):
-    """Let `import torch._dynamo` fail, wherever it stands."""
-    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
-
-
 def stepped(kind, steps=3, **options):
     """Return the weights and the state after steps, a restored state in between."""
     weight = torch.nn.Parameter(torch.linspace(-1, 1, 6).reshape(2, 3))
@@ -38,7 +32,9 @@ def test_numbers_and_states_are_torchs(name, options):
 
 
 @pytest.mark.parametrize("name, options", CHOSEN)
-def test_dynamo_is_not_imported_which_torchs_own_do(name, options, without_dynamo):
+def test_dynamo_is_not_imported_which_torchs_own_do(name, options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)  # an import of it fails, wherever it stands
+
     stepped(getattr(optimizers, name), **options)
     with pytest.raises(ImportError, match="_dynamo"):
         stepped(getattr(torch.optim, name), **options)

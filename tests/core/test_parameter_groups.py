@@ -43,9 +43,7 @@ def of_each(network, settings, key, default):
 
 
 def test_rates_fall_from_the_features_into_encoder_and_decoder_alike():
-    network = Autoencoder()
-    rates = of_each(network, Training(learning_rate=0.1, layer_decay=0.5), "lr", None)
-    for name, rate in rates.items():
+    for name, rate in of_each(Autoencoder(), Training(learning_rate=0.1, layer_decay=0.5), "lr", None).items():
         place = next(place for place in DEPTHS if name == place or name.startswith(f"{place}."))
         assert rate == pytest.approx(0.1 * 0.5 ** DEPTHS[place]), name
 

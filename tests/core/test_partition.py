@@ -10,13 +10,11 @@ from shared_components.core.partition import (
     Partition,
     Role,
     Slice,
-    below,
     cut,
     everything,
     fixed_hash,
     partition_network,
     paste,
-    prefixed,
     train_mode,
 )
 from shared_components.networks.parts import freeze
@@ -58,7 +56,6 @@ def test_paste_after_cut_is_identity_and_refuses_unknown_names_and_shapes(networ
     assert torch.equal(network[0].weight[0], before["0.weight"][0])
     paste(pieces, partition, network.state_dict())
     assert all(torch.equal(network.state_dict()[name], value) for name, value in before.items())
-    partition = partition_network(network, halves)
     with pytest.raises(KeyError, match=r"0\.weight\[0:2\]"):
         paste({"0.weight[0:2]": torch.zeros(2, 2)}, partition, network.state_dict())
     with pytest.raises(ValueError, match=r"shape \(2, 2\)"):
@@ -78,9 +75,6 @@ def test_partition_survives_json(network):
     partition = partition_network(network, halves)
     assert Partition.from_json(partition.to_json()) == partition
     assert partition.mixed_layers == {"a": ["0.weight[1:3]"]}
-
-
-# ---- what is fixed
 
 
 class Frozen(nn.Module):
@@ -154,11 +148,3 @@ def test_the_hash_of_what_is_fixed_is_of_names_dtypes_shapes_and_bytes():
     assert fixed_hash(network.state_dict(), partition) != found
     halved = {name: value.bfloat16() for name, value in network.state_dict().items()}
     assert len(fixed_hash(halved, partition)) == 64
-
-
-def test_sets_of_tensors_share_names_by_prefix_and_come_apart_again():
-    ones, others = {"w": torch.ones(2)}, {"w": torch.zeros(1), "a/w": torch.zeros(3)}
-    state = prefixed("one/", ones) | prefixed("other/", others)
-    assert list(state) == ["one/w", "other/w", "other/a/w"]
-    assert below("one/", state) == ones and below("other/", state) == others
-    assert below("none/", state) == {} and below("other/a/", state) == {"w": others["a/w"]}

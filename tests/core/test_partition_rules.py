@@ -4,11 +4,9 @@ import re
 
 import pytest
 import torch
-from torch import nn
 
 from shared_components.core.partition import Role, cut, partition_network
-from shared_components.core.partition_rules import modules, representation
-from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.core.partition_rules import representation
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 
 CHANNELS, BLOCKS = (32, 64, 160, 256), 2
@@ -79,8 +77,7 @@ def test_what_is_named_stays_and_all_else_is_shared(network, personal, expected)
     assert set(partition.with_roles(Role.LOCAL)) == stays and partition.roles <= {Role.LOCAL, Role.GLOBAL}
     cut_in_two = {name.partition("[")[0] for name in stays if "[" in name}
     rest = set(network.state_dict()) - {name.partition("[")[0] for name in stays}
-    shared = set(partition.with_roles(Role.GLOBAL))
-    assert shared == rest | ({*KEYS, *VALUES} - stays if cut_in_two else set())
+    assert set(partition.with_roles(Role.GLOBAL)) == rest | ({*KEYS, *VALUES} - stays if cut_in_two else set())
 
 
 def test_queries_are_the_default_and_all_is_all(network):
@@ -100,8 +97,7 @@ def test_key_rows_come_before_value_rows():
     network = PvtFpnClips(temporal=False, text="none")
     state = network.state_dict()
     name = "encoder.block1.0.attn.kv.weight"
-    pieces = cut(state, of(network, "keys"), Role.LOCAL)
-    assert torch.equal(pieces[f"{name}[0:32]"], state[name][:32])
+    assert torch.equal(cut(state, of(network, "keys"), Role.LOCAL)[f"{name}[0:32]"], state[name][:32])
     assert torch.equal(cut(state, of(network, "values"), Role.LOCAL)[f"{name}[32:64]"], state[name][32:])
     attention = network.encoder.block1[0].attn.eval()
     image = torch.rand(1, 8, 8, 32)
@@ -125,8 +121,7 @@ def megabytes(network, *personal, **options):
 def test_the_megabytes_that_travel_are_near_those_of_the_paper():
     with torch.device("meta"):
         network = PvtFpnClips()
-    queries = sum(BLOCKS * (c + 1) * c for c in CHANNELS)
-    shared = ENCODER - queries + PAST
+    shared = ENCODER - sum(BLOCKS * (c + 1) * c for c in CHANNELS) + PAST
     assert megabytes(network, "queries") == 4 * (shared + DECODER) / MEGABYTE == pytest.approx(22.28, abs=0.005)
     assert megabytes(network, "queries", "decoder") == 4 * shared / MEGABYTE == pytest.approx(15.58, abs=0.005)
     selection = sum((c + 384 + 1) * c for c in (160, 256))
@@ -144,27 +139,9 @@ def test_a_part_that_this_network_lacks_is_refused_by_its_name(name):
         of(meta(temporal=False), "queries", name)
 
 
-@pytest.mark.parametrize("name", ["queries", "keys", "values", "norms"])
-def test_a_network_that_declares_no_such_part_is_refused(name):
-    with pytest.raises(ValueError, match=rf"fedst: personal names '{name}', but PvtFpn has no part"):
-        of(PvtFpn(), name)
-    with pytest.raises(ValueError, match=r"Linear has no part .*; its parts are none"):
-        of(nn.Linear(1, 1), name)
-
-
 def test_a_name_that_matches_nothing_is_refused_with_what_there_is(network):
     words = r"^fedst: personal names 'querys', .*did you mean 'queries'.*fedst: personal also takes queries, norms"
     with pytest.raises(ValueError, match=words):
         of(network, "querys")
     with pytest.raises(ValueError, match=r"^other: kept names ''"):
         partition_network(network, representation([""], what="other: kept"))
-
-
-def test_a_part_or_the_path_of_a_module_at_any_depth_will_do():
-    layers = nn.Sequential()
-    layers.add_module("body", nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)))
-    layers.add_module("head", nn.Linear(1, 1))
-    layers.parts = {"last": ("body.1", "head")}
-    for names in (["last"], ["body.1", "head"]):
-        local = partition_network(layers, modules(names)).with_roles(Role.LOCAL)
-        assert list(local) == ["body.1.weight", "body.1.bias", "head.weight", "head.bias"]

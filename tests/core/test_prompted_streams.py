@@ -71,8 +71,7 @@ def frame(number: int, video: str = "a", *, clip: tuple[int, ...] = ()) -> Sampl
 
 
 def test_streams_begin_with_videos_and_stretches_and_have_the_stride_of_their_clips():
-    videos = [frame(0), frame(1), frame(0, "b"), frame(1, "b")]
-    assert streams_of(videos) == [range(0, 2), range(2, 4)]
+    assert streams_of([frame(0), frame(1), frame(0, "b"), frame(1, "b")]) == [range(0, 2), range(2, 4)]
     stretches = [frame(3, clip=(3,)), frame(4, clip=(3,)), frame(9, clip=(9,)), frame(10, clip=(9,))]
     assert streams_of(stretches) == [range(0, 2), range(2, 4)]
     assert streams_of([frame(n, clip=(n,)) for n in range(3)]) == [range(n, n + 1) for n in range(3)]

@@ -81,7 +81,8 @@ def test_learning_rates_of_groups_are_multiples_by_the_place_in_the_round():
     ({"betas": [0.9]}, r"betas is \[0.9\]|betas is \(0.9,\)"),
     ({"betas": [0.9, 1.0]}, r"betas\[2\] is 1.0; it is a number, at least 0 and below 1"),
     ({"betas": 0.9}, "betas is 0.9"), ({"layer_decay": 0}, "layer_decay is 0; it is a number, above 0 and at most 1"),
-    ({"decay_free": "yes"}, "decay_free is 'yes'; it is true or false"),
+    ({"decay_free": "yes"}, "decay_free is 'yes'; it is true or false"), ({"flips": 1}, "flips is 1; it is true or"),
+    ({"precision": "fp16"}, "precision is 'fp16'; use one of float32, bf16, auto"),
     ({"accumulate": 0}, "accumulate is 0; it is a whole number, at least 1"),
     ({"least_learning_rate": 1}, "least_learning_rate 1 is above 0.0005"),
 ])  # fmt: skip

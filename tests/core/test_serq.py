@@ -72,8 +72,7 @@ def by_hand(network, data, *, rounds, pretraining, batches, alpha, first_weight,
             with torch.no_grad():
                 target = teacher.encoder(data.batch(n)["image"])[-1] - D
             off = sum(((a - b) ** 2).sum() for a, b in zip(maps[-1], target, strict=True)) / len(target)
-            total = loss(network.decode(maps), data.batch(n)) + second_weight / D.numel() * off
-            total.backward()
+            (loss(network.decode(maps), data.batch(n)) + second_weight / D.numel() * off).backward()
             of_student.step()
         yield copy.deepcopy(network.state_dict()), copy.deepcopy(teacher.state_dict()), D, average
 

@@ -12,7 +12,6 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Metric
 from shared_components.core.training import make_optimizer, optimizer_tensors, restore_optimizer
 from shared_components.core.training_settings import Training, training_from
-from shared_components.experiments.comparison import presets
 from shared_components.federation.messages import Job
 from shared_components.networks.parts import freeze
 
@@ -103,17 +102,6 @@ def test_a_setting_that_is_no_such_number_is_refused_when_it_is_read(key, values
             Job("a", "pvt_fpn", "fedavg", training={key: value}).open_bundle()
 
 
-@pytest.mark.parametrize("value", [0, 1, "false", None])
-def test_whether_frames_are_mirrored_is_a_truth_value(value):
-    with pytest.raises(ValueError, match=f"training: flips is {value!r}"):
-        load_bundle("pvt_fpn", {"flips": value})
-
-
-def test_fedst_mirrors_no_frames_in_a_federation_and_in_its_tables():
-    assert load_bundle("pvt_fpn").training.flips and not load_bundle("fedst").training.flips
-    assert presets.FEDST_TRAINING["flips"] is False
-
-
 def test_settings_of_parts_are_read_and_what_is_no_section_is_refused():
     settings = training_from({"fixed": ["encoder"], "learning_rates": {"head": 0}})
     assert settings.fixed == ("encoder",) and settings.learning_rates == {"head": 0}
@@ -159,8 +147,7 @@ def test_no_batch_of_a_step_is_left_over_at_a_validation(accumulate, stretch):
 def test_budget_patience_or_somebody_end_training():
     found, steps = trained(0.1, 0.2, 0.3, budget=EVERY + 5)
     assert steps == found.steps == EVERY + 5
-    total = EVERY * EVERY + 5 * (EVERY + 5)
-    assert found.losses == {"loss": pytest.approx(total / (EVERY + 5))}
+    assert found.losses == {"loss": pytest.approx((EVERY * EVERY + 5 * (EVERY + 5)) / (EVERY + 5))}
     found, steps = trained(*[None] * 9, budget=7 * EVERY)
     assert (steps, found.steps, found.before, found.best) == (7 * EVERY, 7 * EVERY, None, None)
     found, steps = trained(0.4, budget=0)

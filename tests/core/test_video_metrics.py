@@ -27,12 +27,6 @@ def test_average_precision_equals_monais():
     assert vm.average_precisions(scores, truth) == pytest.approx(np.asarray(reference), abs=1e-6)
 
 
-def test_absent_classes_do_not_count_and_the_spread_is_of_the_population():
-    found = vm.average_precisions(np.array([[0.9, 0.9], [0.1, 0.1]]), np.array([[1, 0], [0, 0]], bool))
-    assert found[0] == 1 and math.isnan(found[1]) and vm.mean_known(found) == 1
-    assert vm.spread(np.array([1.0, 3.0, np.nan])) == 1
-
-
 def test_phase_scores_are_those_worked_by_hand_also_for_phases_only_in_truth_or_prediction():
     found = vm.phase_scores(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 1]), 4)
     assert found["accuracy"] == 0.5

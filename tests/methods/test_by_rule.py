@@ -203,17 +203,12 @@ def test_fedrep_counts_its_phases_within_a_round(federate, job_on_toy):
     assert steps == [1.0, 3.0]
 
 
-@pytest.mark.parametrize(
-    "share, iterations, phases",
-    [
-        (0.5, 4, "head head body body"),
-        (0.1, 4, "head body body body"),  # rounds to no step of the head
-        (0.91, 4, "head head head body"),  # rounds to no step of the body
-        (0.01, 2, "head body"),
-        (0.99, 2, "head body"),
-        (0.5, 1, "segmentation"),
-    ],
-)
+@pytest.mark.parametrize("share, iterations, phases", [
+    (0.5, 4, "head head body body"),
+    (0.1, 4, "head body body body"),  # rounds to no step of the head
+    (0.91, 4, "head head head body"),  # rounds to no step of the body
+    (0.01, 2, "head body"), (0.99, 2, "head body"), (0.5, 1, "segmentation"),
+])  # fmt: skip
 def test_each_phase_of_fedrep_has_a_step_and_a_single_step_trains_both(network, share, iterations, phases):
     objective = load_method("fedrep", head_share=share).local.objective
     terms = [objective(network, BATCH, context(iteration=i, iterations=iterations))[0] for i in range(iterations)]

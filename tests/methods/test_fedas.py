@@ -39,18 +39,13 @@ def test_the_mean_weighted_by_fisher_information_equals_plain_loops_and_ignores_
     assert found.models.shared["w"].tolist() == pytest.approx([7 / 3, 8 / 3])
 
 
-@pytest.mark.parametrize(
-    "traces, largest, expected",
-    [
-        ([2, 6, 2], 1.0, [0.2, 0.6, 0.2]),
-        ([2, 6, 2], 0.5, [0.25, 0.5, 0.25]),
-        ([1, 8, 1], 0.3, [1 / 3, 1 / 3, 1 / 3]),  # three sites cannot all stay below 0.3
-        ([1, 50, 49], 0.45, [0.1, 0.45, 0.45]),
-        ([1, 60, 39], 0.45, [0.1, 0.45, 0.45]),  # the second passes the cap once it has the first one's rest
-        ([0, 5, 0], 0.6, [0.2, 0.6, 0.2]),
-        ([5], 0.4, [1.0]),
-    ],
-)
+@pytest.mark.parametrize("traces, largest, expected", [
+    ([2, 6, 2], 1.0, [0.2, 0.6, 0.2]), ([2, 6, 2], 0.5, [0.25, 0.5, 0.25]),
+    ([1, 8, 1], 0.3, [1 / 3, 1 / 3, 1 / 3]),  # three sites cannot all stay below 0.3
+    ([1, 50, 49], 0.45, [0.1, 0.45, 0.45]),
+    ([1, 60, 39], 0.45, [0.1, 0.45, 0.45]),  # the second passes the cap once it has the first one's rest
+    ([0, 5, 0], 0.6, [0.2, 0.6, 0.2]), ([5], 0.4, [1.0]),
+])  # fmt: skip
 def test_a_cap_gives_the_rest_to_the_others(traces, largest, expected):
     assert fisher_weights(traces, largest) == pytest.approx(expected, abs=1e-12)
 
@@ -61,8 +56,7 @@ def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
     for given in (batch(1), batch(2)):
         network.eval()
         network.zero_grad()
-        logits = network(given["image"])
-        logarithms = logits.log_softmax(1).movedim(1, -1).reshape(-1, 4)
+        logarithms = network(given["image"]).log_softmax(1).movedim(1, -1).reshape(-1, 4)
         rows = zip(logarithms, given["label"].reshape(-1).tolist(), strict=True)
         (-sum(row[number] for row, number in rows) / len(logarithms)).backward()
         total += sum(float((p.grad.double() ** 2).sum()) for p in network.parameters() if p.grad is not None)

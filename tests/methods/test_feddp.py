@@ -35,15 +35,6 @@ def test_the_mean_is_plain_or_by_samples():
         assert result.models.shared["w"].tolist() == pytest.approx([mean])
 
 
-def test_no_sites_private_queries_become_the_average_the_first_ones_included(federate):
-    federation = federate(make_job("feddp")).run()
-    kept = [federation.files(name).load()[1][f"local/{Q}"] for name in names(3)]
-    models = federation.server.state.models
-    assert not any(Q in pieces for pieces in [models.shared, *models.mixed.values()])
-    mean = torch.stack(kept).mean(0)
-    assert all(not torch.allclose(value, mean) for value in kept)
-
-
 def two_stage_updates(step):
     values = zip(names(3), [1.0, 2.0, 6.0], strict=True)
     return [Update(s, 0, {Q: tensor([q + step]), W: tensor([10 * q + step])}, samples=1) for s, q in values]
@@ -54,8 +45,7 @@ def of_sites(result, name, count=3):
 
 
 def first_round(aggregator, models, count):
-    state = aggregator.init(BOTH, models, profiles(count))
-    return aggregator.apply(state, BOTH, models, two_stage_updates(0))
+    return aggregator.apply(aggregator.init(BOTH, models, profiles(count)), BOTH, models, two_stage_updates(0))
 
 
 def test_stage_two_freezes_the_last_average_and_leaves_every_site_its_own_model():

@@ -1,4 +1,4 @@
-"""SAM and ASAM by hand and against Algorithm 1 written plainly, what is put back, and averaging over rounds."""
+"""SAM and ASAM against Algorithm 1 written plainly, what is put back, and averaging over rounds."""
 
 import math
 from dataclasses import replace
@@ -41,24 +41,10 @@ def gradients_of(rule, network=None):
     return losses, [*network.matrix.grad.flatten().tolist(), network.vector.grad.item()], network
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_the_gradient_is_taken_at_the_ascent_point(adaptive):
-    w, a, rho, eta = [2.0, -1.0, 3.0], [1.0, 4.0, 1.0], 0.5, 0.01
-    gradient = [a[i] * w[i] for i in range(3)]
-    scale = [abs(w[0]) + eta, abs(w[1]) + eta, 1.0] if adaptive else [1.0] * 3
-    norm = math.sqrt(sum((scale[i] * gradient[i]) ** 2 for i in range(3)))
-    expected = [a[i] * (w[i] + rho * scale[i] ** 2 * gradient[i] / norm) for i in range(3)]
-    losses, found, network = gradients_of(SharpnessAware(rho, adaptive, eta))
-    assert found == pytest.approx(expected, rel=1e-6)
-    assert losses["loss"] == pytest.approx((1 * 4 + 4 * 1 + 9) / 2)
-    assert network.matrix.flatten().tolist() == w[:2] and network.vector.item() == 3.0
-
-
 def test_radius_zero_is_one_plain_pass_and_zero_gradients_move_nothing():
     backward = Mock(return_value={"loss": 1.0})
     assert SharpnessAware(0.0)(Bowl(), backward, context()) == {"loss": 1.0} and backward.call_count == 1
-    moves = ascent({"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}, rho=1.0, eta=0.01)
-    assert moves["w"].abs().sum() == 0
+    assert ascent({"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}, rho=1.0, eta=0.01)["w"].abs().sum() == 0
     assert [load_method("fedsam", adaptive=a).about.label for a in (False, True)] == ["FedSAM", "FedASAM"]
 
 
@@ -160,28 +146,12 @@ def by_loss(network, batch, known):
     return [Term("loss", network(batch["x"]))]
 
 
-def test_the_scalings_differ_in_normalisation_layers_and_tokens_alone():
-    network = Layers()
-    weights = {name: value.detach() for name, value in network.named_parameters()}
-    gradients = {name: torch.ones_like(value) for name, value in weights.items()}
-    found = [ascent(weights, gradients, rho=1.0, eta=0.2, scaling=s) for s in ("paper", "as_released")]
-    # at equal gradients epsilon is in proportion to t^2
-    even = [{n for n, e in moves.items() if e.unique().numel() == 1} for moves in found]
-    assert even == [
-        {"norm.weight", "norm.bias", "fc1.bias", "fc2.bias"},
-        {"cls_token", "norm.bias", "fc1.bias", "fc2.bias"},
-    ]
-
-
 def test_under_bf16_autocast_weights_and_gradients_stay_float32_and_the_ascent_is_undone_to_the_bit():
     torch.manual_seed(2)
     network, plain = Layers(), Layers()
     method, batch = load_method("fedsam", rho=0.7, eta=0.2, adaptive=True), {"x": torch.randn(3, 4)}
-    found, before = (
-        partition_network(network, method.partition),
-        {n: v.clone() for n, v in network.state_dict().items()},
-    )
-    seen = []
+    found, seen = partition_network(network, method.partition), []
+    before = {n: v.clone() for n, v in network.state_dict().items()}
 
     def objective(network, batch, known):
         seen.append(network.fc1(batch["x"]).dtype)

@@ -33,28 +33,16 @@ def scalar_back_ce(logits, label):
     return total / count
 
 
-@pytest.mark.parametrize(
-    "classes", [(0, 1, 2, 3), (0, 2), (2,), (1, 2, 3), (0, 2, 255), (1, 2, 3, 255), (0, 1, 2, 3, 255)]
-)
+@pytest.mark.parametrize("classes", [
+    (0, 1, 2, 3), (0, 2), (2,), (1, 2, 3), (0, 2, 255), (1, 2, 3, 255), (0, 1, 2, 3, 255), (255,),
+])  # fmt: skip
 def test_back_ce_is_the_definition_pixel_by_pixel(classes):
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(2, 4, 3, 4, generator=generator)
     label = torch.tensor(classes)[torch.randint(0, len(classes), (2, 3, 4), generator=generator)]
     assert {int(v) for v in label.flatten()} == set(classes)
-    expected = pytest.approx(scalar_back_ce(logits, label), rel=1e-5)
+    expected = pytest.approx(scalar_back_ce(logits, label), rel=1e-5, abs=1e-6)
     assert fedseg.background_cross_entropy(logits, label).item() == expected
-
-
-def test_back_ce_with_all_classes_is_cross_entropy_and_does_not_push_absent_classes_down():
-    logits, label = torch.randn(1, 2, 1, 2), torch.tensor([[[0, 1]]])
-    expected = torch.nn.functional.cross_entropy(logits, label)
-    torch.testing.assert_close(fedseg.background_cross_entropy(logits, label), expected, rtol=1e-5, atol=1e-5)
-    only_ignored = torch.full((1, 1, 2), 255)
-    assert fedseg.background_cross_entropy(logits, only_ignored).item() == pytest.approx(0, abs=1e-5)
-    logits = torch.zeros(1, 4, 1, 2, requires_grad=True)
-    fedseg.background_cross_entropy(logits, torch.tensor([[[0, 1]]])).backward()
-    at_background = logits.grad[0, :, 0, 0]
-    assert at_background[1] > 0 and (at_background[[0, 2, 3]] < 0).all()
 
 
 def test_the_contrast_has_only_prototypes_of_other_classes_in_the_denominator():
@@ -73,8 +61,7 @@ def test_the_contrast_has_only_prototypes_of_other_classes_in_the_denominator():
     assert found == 0 and features.grad.tolist() == [[0.0, 0.0]]
     prototypes, classes = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     both = fedseg.pixel_contrast(torch.eye(2), torch.tensor([0, 3]), prototypes, classes, 1.0)
-    alone = fedseg.pixel_contrast(torch.eye(2)[:1], torch.tensor([0]), prototypes, classes, 1.0)
-    assert torch.equal(both, alone)
+    assert torch.equal(both, fedseg.pixel_contrast(torch.eye(2)[:1], torch.tensor([0]), prototypes, classes, 1.0))
     assert fedseg.pixel_contrast(torch.eye(2), torch.tensor([3, 3]), prototypes, classes, 1.0) == 0
 
 
@@ -141,17 +128,14 @@ def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
         assert [term.name for term in terms] == ["segmentation", *names]
 
 
-@pytest.mark.parametrize(
-    ("group", "words"),
-    [
-        ({"mean": torch.zeros(4, 128)}, "prototypes are 'mean' and 'present'"),
-        ({"mean": torch.zeros(4, 128), "present": torch.zeros(3)}, "expected"),
-        ({"mean": torch.zeros(4, 100_000), "present": torch.zeros(4)}, "expected"),
-        ({"mean": torch.zeros(5, 128), "present": torch.zeros(5)}, "expected"),
-        ({"mean": torch.zeros(4, 5), "present": torch.zeros(4)}, r"mean is \(4, 5\), .* \(4, 128\), \(4,\)"),
-        ({"mean": torch.ones(4, 128), "present": torch.ones(4)}, "it has a prototype of length 11.31; the length"),
-    ],
-)
+@pytest.mark.parametrize(("group", "words"), [
+    ({"mean": torch.zeros(4, 128)}, "prototypes are 'mean' and 'present'"),
+    ({"mean": torch.zeros(4, 128), "present": torch.zeros(3)}, "expected"),
+    ({"mean": torch.zeros(4, 100_000), "present": torch.zeros(4)}, "expected"),
+    ({"mean": torch.zeros(5, 128), "present": torch.zeros(5)}, "expected"),
+    ({"mean": torch.zeros(4, 5), "present": torch.zeros(4)}, r"mean is \(4, 5\), .* \(4, 128\), \(4,\)"),
+    ({"mean": torch.ones(4, 128), "present": torch.ones(4)}, "it has a prototype of length 11.31; the length"),
+])  # fmt: skip
 def test_what_is_no_prototype_per_class_does_not_leave(group, words):
     with pytest.raises(ValueError, match=words):
         fedseg.check_prototypes(group, {"head_global.weight": torch.zeros(4, 128, 1, 1)})

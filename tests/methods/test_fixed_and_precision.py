@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from shared_components.common import machine
 from shared_components.core.bundle import load_bundle
-from shared_components.core.method import Context, load_method, method_names
+from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, cut, fixed_hash, partition_network
 from shared_components.core.training import make_context as context_of
 from shared_components.core.training import make_optimizer, train_step
@@ -20,7 +19,7 @@ from shared_components.networks.bundle_config import build_network, bundle_for, 
 from shared_components.networks.parts import freeze
 from tests.federation.conftest import TINY, make_job, narrow  # noqa: F401
 from tests.methods.test_methods import built, make_batch, make_context, sent  # noqa: F401
-from tests.methods.toys import SEGMENTATION, Plain
+from tests.methods.toys import SEGMENTATION
 
 
 def role_in_the_encoder(method):
@@ -81,44 +80,10 @@ def in_context(precision):
     return context_of(Training(precision=precision), SEGMENTATION, round=0, rounds=1, site=0).precision
 
 
-NOT_IN_BF16 = 1 + 2**-8  # between 1 and the next bfloat16, 1 + 2**-7; rounds to even
-
-
-def step_of_scaled(precision):
-    """Take one step of plain gradient descent at rate 1 on the loss y = w x at w = 1, x = 1 + 2**-8."""
-    network, method = nn.Linear(1, 1, bias=False), load_method("fedavg")
-    nn.init.ones_(network.weight)
-    context = Context(0, Plain(lambda logits, label: logits.float().mean()), torch.Generator(), precision=precision)
-    batch = {"image": torch.tensor([[NOT_IN_BF16]]), "label": torch.zeros(1)}
-    optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    losses = train_step(network, optimizer, method, batch, context, partition_network(network, method.partition))
-    return losses["segmentation"], network.weight
-
-
-@pytest.mark.parametrize(("precision", "x"), [("float32", NOT_IN_BF16), ("bf16", 1.0)])
-def test_the_forward_pass_rounds_to_bfloat16_and_weights_stay_float32(precision, x):
-    loss, weight = step_of_scaled(precision)
-    assert loss == x  # w x
-    assert weight.item() == 1 - x  # dy/dw = x
-    assert weight.dtype == weight.grad.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-
-
-def test_float32_is_the_default_of_bundles_and_contexts():
-    assert Training().precision == make_context().precision == "float32"
-    assert {load_bundle(bundle).training.precision for bundle in ("pfedsis", "pvt_fpn")} == {"float32"}
-    assert in_context("bf16") == "bf16"
-
-
 @pytest.mark.parametrize(("fast", "precision"), [(True, "bf16"), (False, "float32")])
 def test_auto_is_bfloat16_where_the_machine_computes_in_it(monkeypatch, fast, precision):
     monkeypatch.setattr(machine, "fast_bf16", lambda where: fast)
     assert in_context("auto") == precision and in_context("float32") == "float32"
-
-
-@pytest.mark.parametrize("precision", ["fp16", "BF16", None])
-def test_an_unknown_precision_is_named(precision):
-    with pytest.raises(ValueError, match=f"precision is {precision!r}; use one of float32, bf16, auto"):
-        load_bundle("pvt_fpn", {"precision": precision})
 
 
 def test_every_methods_gradients_point_the_same_way_in_both_precisions(built):  # noqa: F811

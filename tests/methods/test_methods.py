@@ -1,8 +1,6 @@
 """What every method must keep; methods are found by listing the folder."""
 
-import json
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,15 +8,13 @@ import torch
 from shared_components.core.aggregators.mean import mean_pieces
 from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Context, Models, Profile, Update, load_method, method_names
-from shared_components.core.partition import Partition, Role, cut, partition_network
-from shared_components.methods import fedas, fedseg
+from shared_components.core.partition import Role, cut, partition_network
 from shared_components.networks.bundle_config import build_network, bundle_for
 from tests.federation.conftest import same
 from tests.methods.toys import SEGMENTATION, card, frames
 from tests.narrow import make_narrow
 
 SITES = ["site-1", "site-2", "site-10"]
-JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
 
 
 @pytest.fixture(scope="module", params=method_names())
@@ -92,23 +88,6 @@ def test_every_method_describes_itself_and_gives_every_tensor_a_role(built):
     assert {piece.tensor for piece in partition} == set(network.state_dict())
 
 
-def test_every_method_has_a_job_and_a_card_of_its_name(built):
-    method, _, _ = built
-    folder = JOBS / method.name
-    server = json.loads((folder / "app" / "config" / "config_fed_server.json").read_text())
-    settings = server["workflows"][0]["args"]
-    assert json.loads((folder / "meta.json").read_text())["name"] == settings["name"] == method.name
-    assert settings["method"] == method.name and settings["bundle"] == bundle_for(method.name)
-    load_method(settings["method"], **settings["arguments"])
-    card = (folder / "README.md").read_text()
-    assert f"nvflare simulator nvflare_jobs/{method.name} -w ws" in card and 15 < len(card.splitlines()) < 130
-
-
-def test_every_job_runs_one_of_the_methods():
-    servers = [json.loads(path.read_text()) for path in JOBS.glob("[!_.]*/app/config/config_fed_server.json")]
-    assert {server["workflows"][0]["args"]["method"] for server in servers} == set(method_names())
-
-
 def test_order_of_arrival_changes_no_bit_and_aggregation_leaves_its_inputs_alone(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
@@ -131,9 +110,7 @@ def test_one_site_gets_back_what_it_trained_and_an_absent_site_a_whole_model(bui
     with too_few:
         result = method.server.aggregator.apply(state, partition, models, updates)
         assert same(result.models.of("a"), updates[0].pieces) or method.name in OWN_STEPS
-    method, network, partition = built
-    sites = ["a", "b", "c", "d"]
-    models, state, updates = federation(method, network, partition, sites)
+    models, state, updates = federation(method, network, partition, ["a", "b", "c", "d"])
     result = method.server.aggregator.apply(state, partition, models, updates[:3])
     assert result.models.of("d").keys() == models.of("d").keys()
     assert all(torch.isfinite(value).all() for value in result.models.of("d").values())
@@ -156,8 +133,7 @@ def test_a_weighted_sum_is_declared_exactly_where_the_aggregator_reads_nothing_e
     method, network, partition = built
     assert method.about.secure_sums.startswith("yes") == method.server.weighted_sum_only
     models, state, updates = federation(method, network, partition)
-    samples = sum(update.samples for update in updates)
-    mean = Update("sum", 0, mean_pieces(updates, models.shared), samples=samples)
+    mean = Update("sum", 0, mean_pieces(updates, models.shared), samples=sum(update.samples for update in updates))
     due = method.server.aggregator.apply(state, partition, models, updates)
     try:
         found = method.server.aggregator.apply(state, partition, models, [mean])
@@ -194,19 +170,3 @@ def test_an_unknown_method_or_argument_is_named():
         load_method("fedsgd")
     with pytest.raises(ValueError, match="momentun"):
         load_method("fedavg", momentun=0.9)
-
-
-ONE_PATH = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1))
-
-
-@pytest.mark.parametrize(
-    "name, ask",
-    [
-        ("pfedsis", lambda: load_method("pfedsis").local.objective(ONE_PATH, make_batch(), make_context())),
-        ("fedas", lambda: fedas.features(ONE_PATH, make_batch()["image"])),
-        ("fedseg", lambda: fedseg.measure_prototypes(ONE_PATH, [], make_context(), Partition(()))),
-    ],
-)
-def test_a_network_without_two_paths_is_refused_by_name(name, ask):
-    with pytest.raises(ValueError, match=f"{name} needs a network with a shared .* Sequential does not qualify"):
-        ask()

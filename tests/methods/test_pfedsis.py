@@ -84,13 +84,11 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
     network.eval()
     method = build()
     partition = partition_network(network, method.partition)
-    terms = method.local.objective(network, batch(), context())
-    route_gradients(terms, network, partition)
+    route_gradients(method.local.objective(network, batch(), context()), network, partition)
     routed = {name: p.grad.clone() for name, p in network.named_parameters()}
 
     parts = network.forward_parts(batch()["image"])
-    given = context()
-    weights = loss.sample_style_weights(2, 3, given.generator)
+    weights = loss.sample_style_weights(2, 3, context().generator)
     styled = loss.mix_style(batch()["image"], MEANS, torch.full((3, 3), 0.2), 1, weights)
     losses = {
         "seg": loss.segmentation_loss(parts["pred"], batch()["label"]),

@@ -51,21 +51,17 @@ def roles(method, **arguments):
     return {r: {p.tensor.partition(".")[0] for p in partition if p.role is r} for r in partition.roles}
 
 
-@pytest.mark.parametrize(
-    "method, arguments, role, shared",
-    [
-        ("surgfed", {}, Role.MIXED, MEMORY | {"mask_decoder"}),
-        ("surgfed", {"aggregated": "memory"}, Role.MIXED, MEMORY),
-        ("surgfed", {"aggregated": "decoder"}, Role.MIXED, {"mask_decoder"}),
-        ("surgfed", {"lha": False}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
-        ("fedavg", {"personal": sorted(OWN)}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
-        ("fedprox", {"personal": sorted(OWN)}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
-        ("fedrep", {"personal": ["mask_decoder", *sorted(OWN)]}, Role.GLOBAL, MEMORY),
-        ("fedavg_cluster", {"group": "kind", "personal": sorted(OWN)}, Role.MIXED, MEMORY | {"mask_decoder"}),
-        ("mat_fl", {"shared": sorted(MEMORY)}, Role.MIXED, MEMORY),
-        ("fedhca2", {"encoder": sorted(MEMORY), "decoders": ["mask_decoder"]}, Role.MIXED, MEMORY | {"mask_decoder"}),
-    ],
-)
+@pytest.mark.parametrize("method, arguments, role, shared", [
+    ("surgfed", {}, Role.MIXED, MEMORY | {"mask_decoder"}), ("surgfed", {"aggregated": "memory"}, Role.MIXED, MEMORY),
+    ("surgfed", {"aggregated": "decoder"}, Role.MIXED, {"mask_decoder"}),
+    ("surgfed", {"lha": False}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
+    ("fedavg", {"personal": sorted(OWN)}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
+    ("fedprox", {"personal": sorted(OWN)}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
+    ("fedrep", {"personal": ["mask_decoder", *sorted(OWN)]}, Role.GLOBAL, MEMORY),
+    ("fedavg_cluster", {"group": "kind", "personal": sorted(OWN)}, Role.MIXED, MEMORY | {"mask_decoder"}),
+    ("mat_fl", {"shared": sorted(MEMORY)}, Role.MIXED, MEMORY),
+    ("fedhca2", {"encoder": sorted(MEMORY), "decoders": ["mask_decoder"]}, Role.MIXED, MEMORY | {"mask_decoder"}),
+])  # fmt: skip
 def test_the_video_networks_parts_have_these_roles(method, arguments, role, shared):
     """Of SurgFed and of its baselines, which take the memory modules for the encoder."""
     rest = (MEMORY | OWN | {"mask_decoder"}) - shared
@@ -155,13 +151,10 @@ def test_vectors_of_two_encoders_do_not_compare(surgfed):
         federation.send(replies)
 
 
-@pytest.mark.parametrize(
-    "own, words",
-    [
-        ({"text": ""}, r"own-1/site\.yaml: site site-2: the site's text is ''; describe the site in words"),
-        ({"text": "liver resection"}, r"own-1/site\.yaml: site site-2: vectors\.safetensors has no vector of the text"),
-    ],
-)
+@pytest.mark.parametrize("own, words", [
+    ({"text": ""}, r"own-1/site\.yaml: site site-2: the site's text is ''; describe the site in words"),
+    ({"text": "liver resection"}, r"own-1/site\.yaml: site site-2: vectors\.safetensors has no vector of the text"),
+])  # fmt: skip
 def test_a_missing_text_is_refused_before_the_first_round_by_one_sentence(surgfed, own, words):
     with pytest.raises(FederationError, match=words) as error:
         surgfed(PUBLIC, PUBLIC | own, PUBLIC).enrol()

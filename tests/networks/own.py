@@ -45,54 +45,40 @@ class Plain(Small):
 
 
 class Halved(Small):
-    """The output has half the size."""
-
     def forward(self, image: Tensor) -> Tensor:
         return super().forward(image)[..., ::2, ::2]
 
 
 class Listed(Small):
-    """In training it returns several outputs, as with deep supervision."""
-
     def forward(self, image: Tensor) -> Tensor:
         result = super().forward(image)
         return [result, result] if self.training else result
 
 
 class Eights(Small):
-    """It accepts only multiples of eight."""
-
     def forward(self, image: Tensor) -> Tensor:
         result = super().forward(image)
         return result + nn.functional.interpolate(nn.functional.max_pool2d(result, 8), scale_factor=8.0)
 
 
 class Soft(Small):
-    """It returns probabilities."""
-
     def forward(self, image: Tensor) -> Tensor:
         return super().forward(image).softmax(1)
 
 
 class Grey(Small):
-    """It takes one channel."""
-
     def __init__(self, *, num_classes: int) -> None:
         super().__init__(num_classes=num_classes)
         self.body = nn.Conv2d(1, 4, 1)
 
 
 class Nothing(nn.Module):
-    """No parameters."""
-
     def __init__(self, *, num_classes: int) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(num_classes))
 
 
 class Twice(Small):
-    """One tensor under two names."""
-
     def __init__(self, *, num_classes: int) -> None:
         super().__init__(num_classes=num_classes)
         self.again = self.last
@@ -105,15 +91,11 @@ class Lazy(Small):
 
 
 class Unheard(Small):
-    """The number of outputs does not depend on the argument."""
-
     def __init__(self, *, num_classes: int) -> None:
         super().__init__(num_classes=3)
 
 
 class Endless(nn.Module):
-    """The constructor has no argument for the number of outputs."""
-
     def __init__(self, *, width: int = 4) -> None:
         super().__init__()
         self.last = nn.Conv2d(3, width, 1)

@@ -10,7 +10,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.training import reason_for_misfit
-from shared_components.networks.adapter import adapted, check_outputs, definition_of
+from shared_components.networks.adapter import check_outputs, definition_of
 from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.networks.network_arguments import differing
 from shared_components.networks.network_class import VARIABLE
@@ -86,20 +86,17 @@ def test_fedbn_keeps_normalisation_of_every_kind_that_has_tensors(norm):
     assert set(local) == {f"body.1.{name}" for name in layer.state_dict()} != set()
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("Nothing", "Nothing has no parameters to train"),
-        ("Twice", "Twice has one tensor under the names last.weight and again.weight"),
-        ("Lazy", "Lazy: the size of last.weight is unknown"),
-        ("Unheard", "num_classes of Unheard does not change the size of a last layer"),
-        ("Endless", "Endless takes none of out_channels, num_classes, n_classes, classes"),
-        ("Missing", "tests.networks.own.Missing cannot be imported .*install its package, or add its folder"),
-        ("Strides", r"Strides has the attribute stride \(2, 2\); here it is a number of pixels: rename it"),
-        ("Modules", "Modules has a module or a list named parts, a name with another meaning here; rename it"),
-        ("no_class", "tests.networks.own.no_class is not a subclass of torch.nn.Module"),
-    ],
-)
+@pytest.mark.parametrize(("name", "sentence"), [
+    ("Nothing", "Nothing has no parameters to train"),
+    ("Twice", "Twice has one tensor under the names last.weight and again.weight"),
+    ("Lazy", "Lazy: the size of last.weight is unknown"),
+    ("Unheard", "num_classes of Unheard does not change the size of a last layer"),
+    ("Endless", "Endless takes none of out_channels, num_classes, n_classes, classes"),
+    ("Missing", "tests.networks.own.Missing cannot be imported .*install its package, or add its folder"),
+    ("Strides", r"Strides has the attribute stride \(2, 2\); here it is a number of pixels: rename it"),
+    ("Modules", "Modules has a module or a list named parts, a name with another meaning here; rename it"),
+    ("no_class", "tests.networks.own.no_class is not a subclass of torch.nn.Module"),
+])  # fmt: skip
 def test_a_network_that_cannot_take_part_is_refused_when_it_is_built(name, sentence, monkeypatch):
     monkeypatch.setenv(VARIABLE, f"{own.HERE}.{name}")
     with pytest.raises(ValueError, match=f"^network_def: .*{sentence}") as error:
@@ -107,16 +104,13 @@ def test_a_network_that_cannot_take_part_is_refused_when_it_is_built(name, sente
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "sentence"),
-    [
-        ("Halved", (16, 24), r"returns \[2, 3, 8, 12\] in training for frames \[2, 3, 16, 24\].* reads \[2, 3, 16, 24"),
-        ("Listed", (16, 24), "returns a list in training, but a task reads one tensor .*deep supervision"),
-        ("Eights", (20, 30), "does not take frames .*; set training.height: 16 and training.width: 32"),
-        ("Grey", (16, 24), "does not take frames .*MONAI's networks with spatial_dims: 2 and in_channels: 3"),
-        ("Soft", (16, 24), "returns probabilities in training, but a task reads logits; remove its softmax"),
-    ],
-)
+@pytest.mark.parametrize(("name", "size", "sentence"), [
+    ("Halved", (16, 24), r"returns \[2, 3, 8, 12\] in training for frames \[2, 3, 16, 24\].* reads \[2, 3, 16, 24"),
+    ("Listed", (16, 24), "returns a list in training, but a task reads one tensor .*deep supervision"),
+    ("Eights", (20, 30), "does not take frames .*; set training.height: 16 and training.width: 32"),
+    ("Grey", (16, 24), "does not take frames .*MONAI's networks with spatial_dims: 2 and in_channels: 3"),
+    ("Soft", (16, 24), "returns probabilities in training, but a task reads logits; remove its softmax"),
+])  # fmt: skip
 def test_outputs_that_a_task_could_not_use_are_refused_with_the_remedy(name, size, sentence):
     network = build_network(definition(name), out_channels=3)
     with pytest.raises(ValueError, match=f"^network_def: {name} {sentence}") as error:
@@ -148,24 +142,14 @@ def test_a_networks_description_makes_it_again():
     assert definition_of(build_network(load_bundle("pvt_fpn").network)) == {}
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"num_classes": 3}, "num_classes is set by the site's task"),
-        ({"wide": 3}, "unknown argument 'wide'; did you mean 'width'"),
-        ({"width": "4"}, "width is '4'; it is a whole number"),
-        ({"width": ["$exit()"]}, "width is the expression"),
-        ({"width": {"_target_": "os.system"}}, "width has the key '_target_', which names code"),
-        ({"width": {"a": float("nan")}}, "width is .*; write a text, a finite number"),
-        ({"_target_": "os.system"}, "'_target_' is set by the bundle"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), [
+    ({"num_classes": 3}, "num_classes is set by the site's task"),
+    ({"wide": 3}, "unknown argument 'wide'; did you mean 'width'"),
+    ({"width": "4"}, "width is '4'; it is a whole number"), ({"width": ["$exit()"]}, "width is the expression"),
+    ({"width": {"_target_": "os.system"}}, "width has the key '_target_', which names code"),
+    ({"width": {"a": float("nan")}}, "width is .*; write a text, a finite number"),
+    ({"_target_": "os.system"}, "'_target_' is set by the bundle"),
+])  # fmt: skip
 def test_its_arguments_are_checked_as_those_of_ours(given, sentence):
     with pytest.raises(ValueError, match=f"^network: {sentence}"):
         load_bundle("pvt_fpn", network={"class": f"{own.HERE}.Small", **given})
-
-
-def test_what_the_constructor_refuses_is_one_sentence():
-    with pytest.raises(ValueError, match=r"Small cannot be built with .*'width': -4") as error:
-        adapted(definition(width=-4))
-    assert "\n" not in str(error.value)

@@ -3,30 +3,13 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from shared_components.networks import pvt_fpn
 from shared_components.networks.fused_fpn import fuse
-from shared_components.networks.merged_fpn import upsampled_kernel
 from shared_components.networks.pvt_fpn import FpnDecoder, PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
-
-
-def test_a_kernel_of_ones_counts_how_often_a_pixel_is_copied_under_it():
-    """Enlarged twice, a row lies under three kernel rows: once before and after itself, twice on each of its own."""
-    rows = torch.tensor([1.0, 2, 2, 1])
-    assert torch.equal(upsampled_kernel(torch.ones(1, 1, 3, 3), 2)[0, 0], torch.outer(rows, rows))
-
-
-@pytest.mark.parametrize("factor", [2, 4, 8])
-def test_a_transposed_convolution_is_that_of_the_enlarged_map(factor):
-    torch.manual_seed(0)
-    x, weight = torch.randn(2, 3, 4, 5).double(), torch.randn(6, 3, 3, 3).double()
-    expected = F.conv2d(F.interpolate(x, scale_factor=factor, mode="nearest"), weight, padding=1)
-    result = F.conv_transpose2d(x, upsampled_kernel(weight.transpose(0, 1), factor), stride=factor, padding=1)
-    torch.testing.assert_close(result, expected)
 
 
 def test_merged_convolutions_give_a_decoder_the_map_and_the_gradients_that_it_has_without(monkeypatch):

@@ -9,16 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shared_components.core.bundle import load_bundle
 from shared_components.networks.bundle_config import build_network, bundle_names, weightless
-from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.network_arguments import arguments_of, chosen_arguments, differing
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from shared_components.networks.resnet_clips import ResNetClips
-from shared_components.networks.sam2_video import Sam2Clips
-from shared_components.networks.tiny import Tiny
-from shared_components.networks.vit_clips import VitClips
 from shared_components.networks.vit_dpt import VitDpt
-from shared_components.networks.vit_frames import VitFrames
+from tests.networks.test_networks import NETWORKS
 
 EVERY = {
     "temporal": False, "text": "prompt", "indicator": 5, "levels": [16], "window": 4, "receptive_fields": [8, 4],
@@ -42,14 +37,11 @@ def test_a_bundle_has_its_own_arguments_and_those_that_are_chosen():
     assert not network.takes_clips and network.head.weight.shape[0] == 3
 
 
-NETWORKS = [MaeVit, PvtFpn, PvtFpnClips, ResNetClips, Sam2Clips, Tiny, VitClips, VitDpt, VitFrames]
-
-
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS.values())
 def test_of_every_argument_the_kind_is_known(network):
     """An argument with an unknown type would accept any plain value."""
     targets = {load_bundle(name).network["_target_"].rpartition(".")[2] for name in bundle_names()}
-    assert targets <= {kind.__name__ for kind in NETWORKS}
+    assert targets <= NETWORKS.keys()
     hints = get_type_hints(network.__init__)
     for name in arguments_of(network):
         listed = get_origin(hints[name]) is Sequence or isinstance(hints[name], UnionType)
@@ -97,7 +89,8 @@ def test_what_cannot_be_chosen_is_refused_by_name(given, sentence):
 
 @pytest.mark.parametrize(("given", "sentence"), [
     ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
-    ({"levels": []}, "give one or more of 4, 8, 16, 32"),
+    ({"levels": []}, "give one or more of 4, 8, 16, 32"), ({"levels": [16, 16]}, "each once"),
+    ({"levels": [2]}, r"levels are \[2\]"),
     ({"indicator": -1}, "indicator is .*whole number, at least 1"), ({"window": 0}, "window is 0"),
     ({"expansion": 0}, "expansion is 0; give a positive whole number"),
     ({"drop_path": 1.0}, "drop_path is 1.0; give a probability of at least 0 and below 1"),

@@ -79,9 +79,6 @@ def test_pictures_and_clips_give_maps_at_the_pictures_size(name):
         assert network(torch.rand(2, frames, 3, H, W)).shape == (2, *shown, 4, H, W)
 
 
-# ---- Tiny
-
-
 @pytest.fixture(scope="module")
 def network() -> Tiny:
     torch.manual_seed(0)

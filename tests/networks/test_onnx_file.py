@@ -121,15 +121,6 @@ def test_the_command_exports_a_checkpoint_and_says_how_close_it_is(checkpoint, t
     assert "/" not in facts["checkpoint"]
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["--bundle", "none"], "bundle 'none' does not exist"),
-    (["--model", "missing.safetensors"], "checkpoint missing.safetensors does not exist"),
-])  # fmt: skip
-def test_a_wrong_command_line_is_one_sentence(words, message, capsys):
-    assert main(["onnx", *words]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_network_that_follows_boxes_is_refused_before_it_is_traced(tmp_path):
     class Follows(torch.nn.Identity):
         takes_boxes = True
@@ -137,11 +128,6 @@ def test_a_network_that_follows_boxes_is_refused_before_it_is_traced(tmp_path):
     with pytest.raises(OnnxError, match=r"needs boxes and a memory across frames.* use `surgfl segment --box`"):
         export_onnx(Follows(), tmp_path / "file.onnx", sizes=[(64, 64)])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_models_of_other_tasks_are_refused(checkpoint, capsys):
-    assert main(["onnx", "--model", checkpoint(task="reconstruction", outputs="", numbers="{}")]) == 2
-    assert "has learnt reconstruction; models of segmentation can be exported" in capsys.readouterr().err
 
 
 def test_the_masked_autoencoder_is_refused_by_its_task_not_by_the_192_rows_of_its_last_layer(capsys):

@@ -57,9 +57,6 @@ def test_only_whole_names_count():
     assert shared_paths(["a", "b.c"], ["a.x", "b"]) == ["a.x", "b.c"] and not shared_paths(["a"], ["ab"])
 
 
-# ---- fixed
-
-
 def test_a_frozen_part_has_no_gradient_and_its_buffers_are_fixed_in_copies_too():
     network = Toy()
     freeze(network, [])
@@ -78,9 +75,6 @@ def test_what_the_network_froze_itself_is_fixed_with_its_statistics():
     other = Toy()
     other.head.weight.requires_grad_(False)  # half of a layer; statistics elsewhere go on
     assert fixed_tensors(other) == {"head.weight"}
-
-
-# ---- learning rates
 
 
 def test_parameters_are_sorted_by_the_rate_of_their_part():

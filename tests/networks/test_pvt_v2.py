@@ -66,10 +66,8 @@ def test_the_number_of_parameters_is_as_published_and_initial_values_follow_the_
     assert sum(parameter.numel() for parameter in encoder.parameters()) == 3_409_760
     query = encoder.block4[0].attn.q
     assert abs(query.weight.std().item() - 0.02) < 0.001 and not query.bias.any()
-    fan_out = 3 * 3 * 256
-    assert abs(encoder.patch_embed4.proj.weight.std().item() - (2 / fan_out) ** 0.5) < 0.001
-    depthwise = encoder.block4[0].mlp.dwconv.dwconv.weight
-    assert abs(depthwise.std().item() - (2 / 9) ** 0.5) < 0.02
+    assert abs(encoder.patch_embed4.proj.weight.std().item() - (2 / (3 * 3 * 256)) ** 0.5) < 0.001
+    assert abs(encoder.block4[0].mlp.dwconv.dwconv.weight.std().item() - (2 / 9) ** 0.5) < 0.02
     assert bool((encoder.norm1.weight == 1).all())
 
 

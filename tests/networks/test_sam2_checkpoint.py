@@ -14,96 +14,56 @@ from shared_components.networks.sam2_checkpoint import load_sam2, size_of
 from shared_components.networks.sam2_video import Sam2Clips
 from tests.networks.conftest import TOY
 
-# Meta's names, by hand from the modules of its code, beside those of transformers; both with .weight and .bias
+# Meta's names, by hand from the modules of its code, beside those of transformers; both with .weight and .bias. Each
+# line has a prefix in both, and what follows it in both
 PAIRS = """
-image_encoder.trunk.patch_embed.proj         vision_encoder.backbone.patch_embed.projection
-image_encoder.trunk.blocks.B.norm1           vision_encoder.backbone.blocks.B.layer_norm1
-image_encoder.trunk.blocks.B.norm2           vision_encoder.backbone.blocks.B.layer_norm2
-image_encoder.trunk.blocks.B.attn.qkv        vision_encoder.backbone.blocks.B.attn.qkv
-image_encoder.trunk.blocks.B.attn.proj       vision_encoder.backbone.blocks.B.attn.proj
-image_encoder.trunk.blocks.B.mlp.layers.0    vision_encoder.backbone.blocks.B.mlp.proj_in
-image_encoder.trunk.blocks.B.mlp.layers.1    vision_encoder.backbone.blocks.B.mlp.proj_out
-image_encoder.trunk.blocks.B.proj            vision_encoder.backbone.blocks.B.proj
-image_encoder.neck.convs.Q.conv              vision_encoder.neck.convs.Q
-mask_downsample                              mask_downsample
-memory_attention.layers.L.self_attn.P        memory_attention.layers.L.self_attn.P
-memory_attention.layers.L.self_attn.out_proj memory_attention.layers.L.self_attn.o_proj
-memory_attention.layers.L.cross_attn_image.P memory_attention.layers.L.cross_attn_image.P
-memory_attention.layers.L.cross_attn_image.out_proj memory_attention.layers.L.cross_attn_image.o_proj
-memory_attention.layers.L.linear1            memory_attention.layers.L.linear1
-memory_attention.layers.L.linear2            memory_attention.layers.L.linear2
-memory_attention.layers.L.norm1              memory_attention.layers.L.layer_norm1
-memory_attention.layers.L.norm2              memory_attention.layers.L.layer_norm2
-memory_attention.layers.L.norm3              memory_attention.layers.L.layer_norm3
-memory_attention.norm                        memory_attention.layer_norm
-memory_encoder.mask_downsampler.encoder.0    memory_encoder.mask_downsampler.layers.0.conv
-memory_encoder.mask_downsampler.encoder.1    memory_encoder.mask_downsampler.layers.0.layer_norm
-memory_encoder.mask_downsampler.encoder.3    memory_encoder.mask_downsampler.layers.1.conv
-memory_encoder.mask_downsampler.encoder.4    memory_encoder.mask_downsampler.layers.1.layer_norm
-memory_encoder.mask_downsampler.encoder.6    memory_encoder.mask_downsampler.layers.2.conv
-memory_encoder.mask_downsampler.encoder.7    memory_encoder.mask_downsampler.layers.2.layer_norm
-memory_encoder.mask_downsampler.encoder.9    memory_encoder.mask_downsampler.layers.3.conv
-memory_encoder.mask_downsampler.encoder.10   memory_encoder.mask_downsampler.layers.3.layer_norm
-memory_encoder.mask_downsampler.encoder.12   memory_encoder.mask_downsampler.final_conv
-memory_encoder.pix_feat_proj                 memory_encoder.feature_projection
-memory_encoder.fuser.layers.L.dwconv         memory_encoder.memory_fuser.layers.L.depthwise_conv
-memory_encoder.fuser.layers.L.norm           memory_encoder.memory_fuser.layers.L.layer_norm
-memory_encoder.fuser.layers.L.pwconv1        memory_encoder.memory_fuser.layers.L.pointwise_conv1
-memory_encoder.fuser.layers.L.pwconv2        memory_encoder.memory_fuser.layers.L.pointwise_conv2
-memory_encoder.out_proj                      memory_encoder.projection
-sam_prompt_encoder.not_a_point_embed         prompt_encoder.not_a_point_embed
-sam_prompt_encoder.no_mask_embed             prompt_encoder.no_mask_embed
-sam_prompt_encoder.mask_downscaling.0        prompt_encoder.mask_embed.conv1
-sam_prompt_encoder.mask_downscaling.1        prompt_encoder.mask_embed.layer_norm1
-sam_prompt_encoder.mask_downscaling.3        prompt_encoder.mask_embed.conv2
-sam_prompt_encoder.mask_downscaling.4        prompt_encoder.mask_embed.layer_norm2
-sam_prompt_encoder.mask_downscaling.6        prompt_encoder.mask_embed.conv3
-sam_mask_decoder.transformer.layers.L.self_attn.P        mask_decoder.transformer.layers.L.self_attn.P
-sam_mask_decoder.transformer.layers.L.self_attn.out_proj mask_decoder.transformer.layers.L.self_attn.o_proj
-sam_mask_decoder.transformer.layers.L.A.P                mask_decoder.transformer.layers.L.A.P
-sam_mask_decoder.transformer.layers.L.A.out_proj         mask_decoder.transformer.layers.L.A.o_proj
-sam_mask_decoder.transformer.layers.L.normN              mask_decoder.transformer.layers.L.layer_normN
-sam_mask_decoder.transformer.layers.L.mlp.layers.0       mask_decoder.transformer.layers.L.mlp.proj_in
-sam_mask_decoder.transformer.layers.L.mlp.layers.1       mask_decoder.transformer.layers.L.mlp.proj_out
-sam_mask_decoder.transformer.F.P             mask_decoder.transformer.F.P
-sam_mask_decoder.transformer.F.out_proj      mask_decoder.transformer.F.o_proj
-sam_mask_decoder.transformer.norm_final_attn mask_decoder.transformer.layer_norm_final_attn
-sam_mask_decoder.iou_token                   mask_decoder.iou_token
-sam_mask_decoder.mask_tokens                 mask_decoder.mask_tokens
-sam_mask_decoder.obj_score_token             mask_decoder.obj_score_token
-sam_mask_decoder.output_upscaling.0          mask_decoder.upscale_conv1
-sam_mask_decoder.output_upscaling.1          mask_decoder.upscale_layer_norm
-sam_mask_decoder.output_upscaling.3          mask_decoder.upscale_conv2
-sam_mask_decoder.conv_s0                     mask_decoder.conv_s0
-sam_mask_decoder.conv_s1                     mask_decoder.conv_s1
-sam_mask_decoder.output_hypernetworks_mlps.Q.layers.0 mask_decoder.output_hypernetworks_mlps.Q.proj_in
-sam_mask_decoder.output_hypernetworks_mlps.Q.layers.1 mask_decoder.output_hypernetworks_mlps.Q.layers.0
-sam_mask_decoder.output_hypernetworks_mlps.Q.layers.2 mask_decoder.output_hypernetworks_mlps.Q.proj_out
-sam_mask_decoder.iou_prediction_head.layers.0 mask_decoder.iou_prediction_head.proj_in
-sam_mask_decoder.iou_prediction_head.layers.1 mask_decoder.iou_prediction_head.layers.0
-sam_mask_decoder.iou_prediction_head.layers.2 mask_decoder.iou_prediction_head.proj_out
-sam_mask_decoder.pred_obj_score_head.layers.0 mask_decoder.pred_obj_score_head.proj_in
-sam_mask_decoder.pred_obj_score_head.layers.1 mask_decoder.pred_obj_score_head.layers.0
-sam_mask_decoder.pred_obj_score_head.layers.2 mask_decoder.pred_obj_score_head.proj_out
-obj_ptr_proj.layers.0                        object_pointer_proj.proj_in
-obj_ptr_proj.layers.1                        object_pointer_proj.layers.0
-obj_ptr_proj.layers.2                        object_pointer_proj.proj_out
-obj_ptr_tpos_proj                            temporal_positional_encoding_projection_layer
+image_encoder.trunk vision_encoder.backbone: patch_embed.proj patch_embed.projection
+image_encoder.trunk.blocks.B vision_encoder.backbone.blocks.B: norm1 layer_norm1, norm2 layer_norm2, attn.qkv attn.qkv
+image_encoder.trunk.blocks.B vision_encoder.backbone.blocks.B: attn.proj attn.proj, proj proj
+image_encoder.trunk.blocks.B.mlp vision_encoder.backbone.blocks.B.mlp: layers.0 proj_in, layers.1 proj_out
+image_encoder.neck.convs.Q vision_encoder.neck.convs: conv Q
+memory_attention.layers.L memory_attention.layers.L: self_attn.P self_attn.P, self_attn.out_proj self_attn.o_proj
+memory_attention.layers.L memory_attention.layers.L: cross_attn_image.P cross_attn_image.P, norm1 layer_norm1
+memory_attention.layers.L memory_attention.layers.L: cross_attn_image.out_proj cross_attn_image.o_proj
+memory_attention.layers.L memory_attention.layers.L: linear1 linear1, linear2 linear2, norm2 layer_norm2
+memory_attention memory_attention: norm layer_norm, layers.L.norm3 layers.L.layer_norm3
+memory_encoder.mask_downsampler.encoder memory_encoder.mask_downsampler.layers: 0 0.conv, 1 0.layer_norm, 3 1.conv
+memory_encoder.mask_downsampler.encoder memory_encoder.mask_downsampler.layers: 4 1.layer_norm, 6 2.conv, 7 2.layer_norm
+memory_encoder.mask_downsampler.encoder memory_encoder.mask_downsampler.layers: 9 3.conv, 10 3.layer_norm
+memory_encoder memory_encoder: mask_downsampler.encoder.12 mask_downsampler.final_conv, out_proj projection
+memory_encoder memory_encoder: pix_feat_proj feature_projection
+memory_encoder.fuser.layers.L memory_encoder.memory_fuser.layers.L: dwconv depthwise_conv, norm layer_norm
+memory_encoder.fuser.layers.L memory_encoder.memory_fuser.layers.L: pwconv1 pointwise_conv1, pwconv2 pointwise_conv2
+sam_prompt_encoder prompt_encoder: not_a_point_embed not_a_point_embed, no_mask_embed no_mask_embed
+sam_prompt_encoder.mask_downscaling prompt_encoder.mask_embed: 0 conv1, 1 layer_norm1, 3 conv2, 4 layer_norm2, 6 conv3
+sam_mask_decoder.transformer.layers.L mask_decoder.transformer.layers.L: self_attn.P self_attn.P, A.P A.P
+sam_mask_decoder.transformer.layers.L mask_decoder.transformer.layers.L: self_attn.out_proj self_attn.o_proj
+sam_mask_decoder.transformer.layers.L mask_decoder.transformer.layers.L: A.out_proj A.o_proj, normN layer_normN
+sam_mask_decoder.transformer.layers.L.mlp mask_decoder.transformer.layers.L.mlp: layers.0 proj_in, layers.1 proj_out
+sam_mask_decoder.transformer mask_decoder.transformer: F.P F.P, F.out_proj F.o_proj
+sam_mask_decoder.transformer mask_decoder.transformer: norm_final_attn layer_norm_final_attn
+sam_mask_decoder mask_decoder: iou_token iou_token, mask_tokens mask_tokens, obj_score_token obj_score_token
+sam_mask_decoder mask_decoder: conv_s0 conv_s0, conv_s1 conv_s1, output_upscaling.1 upscale_layer_norm
+sam_mask_decoder mask_decoder: output_upscaling.0 upscale_conv1, output_upscaling.3 upscale_conv2
+sam_mask_decoder.output_hypernetworks_mlps.Q.layers mask_decoder.output_hypernetworks_mlps.Q: 0 proj_in, 1 layers.0
+sam_mask_decoder.output_hypernetworks_mlps.Q.layers mask_decoder.output_hypernetworks_mlps.Q: 2 proj_out
+sam_mask_decoder.iou_prediction_head.layers mask_decoder.iou_prediction_head: 0 proj_in, 1 layers.0, 2 proj_out
+sam_mask_decoder.pred_obj_score_head.layers mask_decoder.pred_obj_score_head: 0 proj_in, 1 layers.0, 2 proj_out
+obj_ptr_proj.layers object_pointer_proj: 0 proj_in, 1 layers.0, 2 proj_out
 """
 SINGLE = {
+    **{f"mask_downsample.{kind}": f"mask_downsample.{kind}" for kind in ("weight", "bias")},
+    **{f"obj_ptr_tpos_proj.{n}": f"temporal_positional_encoding_projection_layer.{n}" for n in ("weight", "bias")},
     "image_encoder.trunk.pos_embed": "vision_encoder.backbone.pos_embed",
     "image_encoder.trunk.pos_embed_window": "vision_encoder.backbone.pos_embed_window",
     "memory_encoder.fuser.layers.0.gamma": "memory_encoder.memory_fuser.layers.0.scale",
     "memory_encoder.fuser.layers.1.gamma": "memory_encoder.memory_fuser.layers.1.scale",
-    "maskmem_tpos_enc": "memory_temporal_positional_encoding",
-    "no_mem_embed": "no_memory_embedding",
-    "no_mem_pos_enc": "no_memory_positional_encoding",
-    "no_obj_ptr": "no_object_pointer",
+    "maskmem_tpos_enc": "memory_temporal_positional_encoding", "no_mem_embed": "no_memory_embedding",
+    "no_mem_pos_enc": "no_memory_positional_encoding", "no_obj_ptr": "no_object_pointer",
     "no_obj_embed_spatial": "occlusion_spatial_embedding_parameter",
-    "sam_prompt_encoder.pe_layer.positional_encoding_gaussian_matrix": (
-        "prompt_encoder.shared_embedding.positional_embedding"
-    ),
-}
+    "sam_prompt_encoder.pe_layer.positional_encoding_gaussian_matrix":
+    "prompt_encoder.shared_embedding.positional_embedding",
+}  # fmt: skip
 LETTERS = {
     "B": [str(n) for n in range(5)], "Q": list("0123"), "L": list("01"), "P": ["q_proj", "k_proj", "v_proj"],
     "A": ["cross_attn_token_to_image", "cross_attn_image_to_token"], "N": list("1234"),
@@ -122,7 +82,9 @@ def expanded(pair: tuple[str, str]) -> list[tuple[str, str]]:
 
 def of_meta(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return a library model's state under Meta's names; fail where a tensor has none."""
-    pairs = [one for line in PAIRS.split("\n") if line for one in expanded(tuple(line.split()))]
+    lines = [line.replace(":", "").replace(",", "").split() for line in PAIRS.strip().split("\n")]
+    short = [(old, new, pair) for old, new, *ends in lines for pair in zip(ends[::2], ends[1::2], strict=True)]
+    pairs = [one for old, new, pair in short for one in expanded((f"{old}.{pair[0]}", f"{new}.{pair[1]}"))]
     names = {f"{new}.{kind}": f"{old}.{kind}" for old, new in pairs for kind in ("weight", "bias")}
     names |= {new: old for old, new in SINGLE.items()}
     left = dict(state)
@@ -177,15 +139,12 @@ def test_both_layouts_load_whole(tmp_path, model, network, file):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        ("maskmem_tpos_enc", None, "another network than SAM2.1 toy: it lacks memory_temporal_positional_encoding$"),
-        ("extra.weight", torch.zeros(1), "it has extra.weight$"),
-        ("maskmem_tpos_enc", torch.zeros(6, 1, 1, 64), r"encoding is \[6, 1, 1, 64\] and should be \[7, 1, 1, 64\]"),
-        ("maskmem_tpos_enc", torch.full((7, 1, 1, 64), torch.nan), "NaN or infinity in memory_temporal_positional_enc"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "sentence"), [
+    ("maskmem_tpos_enc", None, "another network than SAM2.1 toy: it lacks memory_temporal_positional_encoding$"),
+    ("extra.weight", torch.zeros(1), "it has extra.weight$"),
+    ("maskmem_tpos_enc", torch.zeros(6, 1, 1, 64), r"encoding is \[6, 1, 1, 64\] and should be \[7, 1, 1, 64\]"),
+    ("maskmem_tpos_enc", torch.full((7, 1, 1, 64), torch.nan), "NaN or infinity in memory_temporal_positional_enc"),
+])  # fmt: skip
 def test_a_tensor_that_does_not_fit_is_named_and_nothing_is_loaded(tmp_path, model, network, name, value, sentence):
     path, before = tmp_path / "meta.pt", {name: value.clone() for name, value in network.state_dict().items()}
     state = of_meta(model.state_dict()) | {name: value}

@@ -1,4 +1,4 @@
-"""SAM2's memory of an object: ages, dropped frames, tokens, and groups of objects."""
+"""SAM2's memory of an object: kept frames and tokens."""
 
 from types import SimpleNamespace
 
@@ -6,8 +6,7 @@ import torch
 from torch import nn
 from transformers.models.sam2_video.modeling_sam2_video import get_1d_sine_pe
 
-from shared_components.networks.sam2_frames import EMPTY, PROMPT, _groups, _placed
-from shared_components.networks.sam2_memory import MAPS, Remembered, Track, bank_of, sine
+from shared_components.networks.sam2_memory import MAPS, Remembered, Track, bank_of
 
 
 def frame(time: int) -> Remembered:
@@ -19,10 +18,6 @@ def history(prompted: list[int], last: int) -> Track:
     for time in range(last + 1):
         track = track.with_frame(frame(time), prompted=time in prompted)
     return track
-
-
-def test_ages_are_of_prompted_and_of_tracked_frames():
-    assert history([0, 2], 3).ages(4) == ((4, 2), (3, 1))
 
 
 def test_the_last_four_prompted_frames_and_fifteen_frames_back_are_kept():
@@ -49,21 +44,3 @@ def test_the_bank_holds_prompted_maps_six_tracked_ones_and_all_pointers_in_two_t
         expected = projection(get_1d_sine_pe(torch.tensor([(9 - time) / 15]), 128))[0]
         torch.testing.assert_close(bank.places[14 + 2 * n], expected)
         torch.testing.assert_close(bank.places[15 + 2 * n], expected)
-
-
-def test_objects_of_one_history_are_computed_at_once_and_those_never_seen_not_at_all():
-    seen, late = (Track().with_frame(frame(time), prompted=True) for time in (0, 1))
-    tracks = [seen, Track(), late, seen, Track(), seen]
-    prompted = [False, False, False, False, True, True]
-    assert _groups(prompted, tracks, 2) == {((2,), ()): [0, 3], ((1,), ()): [2], PROMPT: [4, 5]}
-
-
-def test_numbers_come_back_in_the_order_of_objects_and_empty_for_others():
-    pieces = [torch.tensor([30.0, 10.0]).reshape(2, 1, 1, 1), torch.tensor([0.0]).reshape(1, 1, 1, 1)]
-    assert _placed(pieces, [3, 1, 0], 5).flatten().tolist() == [0, 10, EMPTY, 30, EMPTY]
-    assert _placed(pieces[:1], [0, 1], 2).flatten().tolist() == [30, 10]
-
-
-def test_sines_equal_the_librarys():
-    places = torch.tensor([0.0, 0.2, 1.0])
-    torch.testing.assert_close(sine(places, 128), get_1d_sine_pe(places, 128))

@@ -45,8 +45,7 @@ def test_levels_are_added_before_they_are_refined():
     torch.manual_seed(0)
     fuse = Fusion(2, 4, coarsest=False).eval()
     level, coarser = torch.randn(1, 2, 4, 6), torch.randn(1, 4, 4, 6)
-    entered = F.conv2d(level, fuse.enter.weight, padding=1)
-    summed = fuse.refine(coarser + fuse.beside(entered))
+    summed = fuse.refine(coarser + fuse.beside(F.conv2d(level, fuse.enter.weight, padding=1)))
     expected = fuse.leave(F.interpolate(summed, size=(8, 12), mode="bilinear", align_corners=True))
     torch.testing.assert_close(fuse(level, coarser), expected)
 

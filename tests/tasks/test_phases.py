@@ -75,8 +75,7 @@ def test_a_whole_video_is_scored_frame_by_frame():
 def test_pictures_show_courses_and_confusions():
     task, image = make_task("phases", WHOLE, classes=NAMES), np.zeros((40, 60, 3), np.uint8)
     whole = item([0, 0, 1, 2], frames=4)
-    score = task.score(sure(0, 1, 1, 2), whole, quick=True)
-    charts = task.charts([score])
+    charts = task.charts([task.score(sure(0, 1, 1, 2), whole, quick=True)])
     assert list(charts) == ["timeline-a", "confusion"]
     assert {picture.dtype for picture in charts.values()} == {np.dtype(np.uint8)}
     assert [panel.name for panel in task.sheet(sure(0, 1, 1, 2), whole).panels] == ["last frame", "timeline"]
@@ -85,10 +84,9 @@ def test_pictures_show_courses_and_confusions():
     assert len({TASK.files(sure(p), image)["overlays"].shape for p in range(3)}) == 1
 
 
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [({"weights": [1, 2]}, "its settings"), ({"weights": {"packing": 0}}, "above 0"), ({"every_frame": 1}, "true or")],
-)
+@pytest.mark.parametrize(("numbers", "message"), [
+    ({"weights": [1, 2]}, "its settings"), ({"weights": {"packing": 0}}, "above 0"), ({"every_frame": 1}, "true or"),
+])  # fmt: skip
 def test_wrong_numbers_are_refused(numbers, message):
     with pytest.raises(ValueError, match=message):
         make_task("phases", numbers, classes=NAMES)

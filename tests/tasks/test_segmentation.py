@@ -75,8 +75,7 @@ def test_answers_and_scores_are_of_the_current_frame():
     [answer] = task(**CLIPS).postprocess(logits, {}, [(2, 4)])
     assert np.array_equal(answer, logits[0, 1].argmax(0).numpy())
     item = Item(np.zeros((2, 2, 4, 3), np.uint8), {"label": label[0].numpy().astype(np.uint8)}, "")
-    result = task(**CLIPS).score(label[0, 1].numpy().astype(np.uint8), item, quick=True)
-    assert result.dice.tolist() == [1, 1]
+    assert task(**CLIPS).score(label[0, 1].numpy().astype(np.uint8), item, quick=True).dice.tolist() == [1, 1]
     assert task(**CLIPS).sheet(answer, item).panels
 
 
@@ -89,18 +88,15 @@ def test_the_losses_stay_float32_under_bfloat16():
     assert mixed.dtype == torch.float32 and mixed.item() == pytest.approx(exact.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "says"),
-    [
-        ({"prompts": "last"}, "segmentation: prompts is 'last'; use one of none, first, every_second"),
-        ({"prompts": "first", "frames": 2, "interval": 1.0}, "write targets_of: all and padding: first, or"),
-        ({"prompts": "first", **CLIPS, "padding": "current"}, "write targets_of: all and padding: first"),
-        ({"evaluation_prompts": "none"}, "evaluation_prompts is 'none'"),
-        ({"jitter": 0.5}, "jitter is 0.5; it is a number, at least 0 and below 0.5"),
-        ({"targets_of": "first"}, "targets_of is 'first'; use one of last, all"),
-        ({"objects": -1}, "objects is -1"), ({"objects": math.nan}, "objects is nan"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("numbers", "says"), [
+    ({"prompts": "last"}, "segmentation: prompts is 'last'; use one of none, first, every_second"),
+    ({"prompts": "first", "frames": 2, "interval": 1.0}, "write targets_of: all and padding: first, or"),
+    ({"prompts": "first", **CLIPS, "padding": "current"}, "write targets_of: all and padding: first"),
+    ({"evaluation_prompts": "none"}, "evaluation_prompts is 'none'"),
+    ({"jitter": 0.5}, "jitter is 0.5; it is a number, at least 0 and below 0.5"),
+    ({"targets_of": "first"}, "targets_of is 'first'; use one of last, all"), ({"objects": -1}, "objects is -1"),
+    ({"objects": math.nan}, "objects is nan"),
+])  # fmt: skip
 def test_wrong_numbers_are_refused_by_name(numbers, says):
     with pytest.raises(ValueError, match=says):
         task(**numbers)

@@ -46,11 +46,9 @@ def test_a_sure_answer_has_a_finite_gradient(gamma):
 def test_scores_are_means_of_videos_over_the_triplets_that_each_has():
     """Video a has only triplet 0, with precision 1/2; b has triplet 0 with 1 and triplet 1 with 1/2."""
     rows = [
-        ("a", [0.9, 0.5, 0.1], [0, 0, 0]),
-        ("a", [0.8, 0.5, 0.1], [1, 0, 0]),
-        ("b", [0.9, 0.7, 0.1], [1, 0, 0]),
+        ("a", [0.9, 0.5, 0.1], [0, 0, 0]), ("a", [0.8, 0.5, 0.1], [1, 0, 0]), ("b", [0.9, 0.7, 0.1], [1, 0, 0]),
         ("b", [0.1, 0.6, 0.1], [0, 1, 0]),
-    ]
+    ]  # fmt: skip
     result = TASK.summarise(scored(rows))
     assert result["map"]["mean"] == pytest.approx((1 / 2 + 3 / 4) / 2)
     assert result["std"]["map"] == pytest.approx(1 / 8)
@@ -62,8 +60,7 @@ def test_scores_are_means_of_videos_over_the_triplets_that_each_has():
 
 def test_components_are_scored_by_the_largest_of_their_triplets():
     """The hook belongs to triplet 2 in the frame with the highest score of triplet 0."""
-    rows = [("a", [0.9, 0.0, 0.1], [0, 0, 1]), ("a", [0.2, 0.5, 0.3], [0, 1, 0])]
-    result = TASK.summarise(scored(rows))
+    result = TASK.summarise(scored([("a", [0.9, 0.0, 0.1], [0, 0, 1]), ("a", [0.2, 0.5, 0.3], [0, 1, 0])]))
     assert result["map"]["mean"] == pytest.approx((1 + 1 / 2) / 2) and result["map_i"]["mean"] == 1
 
 
@@ -86,15 +83,10 @@ def test_pictures_of_all_frames_are_equally_large():
     assert [panel.name for panel in sheet.panels] == ["truth", "prediction"] and sheet.image().dtype == np.uint8
 
 
-@pytest.mark.parametrize(
-    ("numbers", "classes", "message"),
-    [
-        ({"loss": "hinge"}, THREE, "loss is 'hinge'; use one of focal, bce"),
-        ({"gamma": -1}, THREE, "gamma is -1"),
-        ({}, ("a",), "needs two classes"),
-        ({}, ("a,b", "c"), "contains a comma"),
-    ],
-)
+@pytest.mark.parametrize(("numbers", "classes", "message"), [
+    ({"loss": "hinge"}, THREE, "loss is 'hinge'; use one of focal, bce"), ({"gamma": -1}, THREE, "gamma is -1"),
+    ({}, ("a",), "needs two classes"), ({}, ("a,b", "c"), "contains a comma"),
+])  # fmt: skip
 def test_wrong_numbers_and_classes_are_refused(numbers, classes, message):
     with pytest.raises(ValueError, match=message):
         make_task("triplets", numbers, classes=classes)

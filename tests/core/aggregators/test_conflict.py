@@ -1,4 +1,4 @@
-"""CAGrad's weights against SciPy's, its direction and attention in plain loops, the learned weights' step."""
+"""CAGrad's weights against SciPy's, its direction in plain numbers, the learned weights' step."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from shared_components.core.aggregators import conflict
-from shared_components.core.aggregators.conflict import conflict_averse, least_agreement, on_simplex
+from shared_components.core.aggregators.conflict import conflict_averse, least_agreement
 
 
 def drawn(seed, count, size):
@@ -42,13 +42,6 @@ def test_weights_do_not_depend_on_the_scale_of_changes_and_follow_a_permutation(
     torch.testing.assert_close(turned, weights[order], atol=1e-6, rtol=0)
 
 
-def test_the_direction_equals_plain_numbers_and_without_conflict_the_mean():
-    found = conflict_averse(torch.eye(2, dtype=torch.float64), 0.4)
-    assert found.tolist() == pytest.approx([0.5 * 1.4 / 1.16] * 2, abs=1e-9)
-    changes = drawn(3, 4, 6)
-    assert conflict_averse(changes @ changes.T, 0.0).tolist() == pytest.approx([0.25] * 4)
-
-
 def test_the_direction_lies_within_c_of_the_mean_and_hurts_less():
     for seed in range(5):
         changes = drawn(seed, 3, 4)
@@ -58,28 +51,22 @@ def test_the_direction_lies_within_c_of_the_mean_and_hurts_less():
         assert float((changes @ averse).min()) >= float((changes @ mean).min()) - 1e-9
 
 
+def test_the_direction_equals_plain_numbers_and_without_conflict_the_mean():
+    found = conflict_averse(torch.eye(2, dtype=torch.float64), 0.4)
+    assert found.tolist() == pytest.approx([0.5 * 1.4 / 1.16] * 2, abs=1e-9)
+    changes = drawn(3, 4, 6)
+    assert conflict_averse(changes @ changes.T, 0.0).tolist() == pytest.approx([0.25] * 4)
+
+
 @pytest.mark.parametrize("changes", [[[0.0, 0.0]] * 3, [[1.0, 0.0], [-1.0, 0.0]]])
 def test_no_change_and_opposite_changes_give_the_mean(changes):
     rows = torch.tensor(changes, dtype=torch.float64)
-    direction = conflict_averse(rows @ rows.T, 0.4) @ rows
-    assert direction.tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
+    assert (conflict_averse(rows @ rows.T, 0.4) @ rows).tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
 
 
-def test_the_nearest_point_of_the_simplex():
-    assert on_simplex(torch.tensor([0.2, 0.8])).tolist() == pytest.approx([0.2, 0.8])
-    assert on_simplex(torch.tensor([2.0, 0.0, -1.0])).tolist() == pytest.approx([1, 0, 0])
-    assert on_simplex(torch.tensor([0.6, 0.6, -9.0])).tolist() == pytest.approx([0.5, 0.5, 0])
-
-
-def test_products_run_over_all_names_and_attention_equals_plain_loops():
+def test_products_run_over_all_names():
     pieces = [{"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([[3.0]])}, {"a": torch.ones(2), "b": torch.ones(1, 1)}]
     assert conflict.inner_products(pieces, ["a", "b"]).tolist() == [[14, 6], [6, 3]]
-    changes = drawn(5, 3, 6)
-    found = conflict.attention([row.reshape(2, 3) for row in changes])
-    for row, own in zip(found.tolist(), changes.tolist(), strict=True):
-        products = [sum(a * b for a, b in zip(own, other, strict=True)) for other in changes.tolist()]
-        exps = [math.exp(product / math.sqrt(6)) for product in products]
-        assert row == pytest.approx([value / sum(exps) for value in exps], abs=1e-12)
 
 
 def test_a_step_of_the_learned_weights_is_torchs_sgd_on_the_clamped_weights():

@@ -28,8 +28,7 @@ def test_step_equals_automatic_differentiation_through_the_mixed_weights():
     pieces = [{"a": torch.randn(5)} for _ in range(3)]
     change = {"a": torch.randn(5)}
     given = weights(layers=1)
-    products = hn.layer_products({"x": ["a"]}, pieces, change)
-    ours = hn.update_hypernetwork(given, products, learning_rate=0.1)
+    ours = hn.update_hypernetwork(given, hn.layer_products({"x": ["a"]}, pieces, change), learning_rate=0.1)
     leaves = {name: value.clone().requires_grad_() for name, value in given.items()}
     omega = hn.mixing_weights(leaves)[0]
     theta = sum(omega[k] * pieces[k]["a"] for k in range(3))

@@ -38,16 +38,6 @@ def test_golden_values_of_median_and_krum_whose_ties_go_to_the_first_site():
     assert all(chosen(Krum(0), list(order))["chosen"] == ["site-9"] for order in permutations(given))
 
 
-@pytest.mark.parametrize("count", range(1, 10))
-def test_the_comparisons_sort_everything(count):
-    """A network that sorts all sequences of zeros and ones sorts all sequences (Knuth, 5.3.4, Theorem Z)."""
-    order = list(robust.comparisons(count))
-    for values in map(list, product((0, 1), repeat=count)):
-        for low, high in order:
-            values[low], values[high] = sorted((values[low], values[high]))
-        assert values == sorted(values)
-
-
 @pytest.mark.parametrize("count, trim", [(3, 1), (4, 1), (5, 0), (5, 2), (8, 3), (9, 2)])
 def test_the_trimmed_mean_equals_a_scalar_loop(count, trim):
     random.seed(count)
@@ -88,8 +78,7 @@ def test_krum_compares_all_blocks_and_returns_the_chosen_sites_model_bit_for_bit
         assert found[i][j] == pytest.approx(expected, rel=1e-12) and found[i][j] == found[j][i]
     torch.manual_seed(1)
     given = [Update(f"site-{i}", 0, {"w": torch.randn(100), "n": torch.tensor(i)}) for i in range(5)]
-    models = Models({"w": torch.zeros(100), "n": torch.tensor(0)}, {})
-    result = Krum(1).apply({}, Partition(()), models, given)
+    result = Krum(1).apply({}, Partition(()), Models({"w": torch.zeros(100), "n": torch.tensor(0)}, {}), given)
     site = next(u for u in given if u.site == result.report["krum"]["chosen"][0])
     assert all(torch.equal(result.models.shared[name], site.pieces[name]) for name in ("w", "n"))
 
@@ -103,26 +92,15 @@ def test_multi_krum_averages_the_best_sites_alike_and_all_sites_are_the_plain_me
     assert found == pytest.approx([sum(s[i] for s in SITES) / 5 for i in (0, 1)], abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("faults", "share", "count", "kept"),
-    [(0, 2 / 3, 9, 6), (0, 2 / 3, 8, 5), (0, 2 / 3, 3, 2), (0, 0.5, 5, 3), (0, 0.01, 9, 1), (1, 0.99, 5, 4)],
-)
+@pytest.mark.parametrize(("faults", "share", "count", "kept"), [
+    (0, 2 / 3, 9, 6), (0, 2 / 3, 8, 5), (0, 2 / 3, 3, 2), (0, 0.5, 5, 3), (0, 0.01, 9, 1), (1, 0.99, 5, 4),
+])  # fmt: skip
 def test_a_share_below_one_keeps_the_nearest_number_of_sites_but_one_at_least_and_no_faulty_one(
     faults, share, count, kept
 ):
     report = chosen(Krum(faults, keep=share), updates([[float(i**2), 0.0] for i in range(count)], [1] * count))
     best = sorted(report["scores"], key=report["scores"].__getitem__)[:kept]
     assert report["chosen"] == sorted(best) and Krum(faults, keep=share).min_sites == 2 * faults + 3
-
-
-@pytest.mark.parametrize("aggregator", [TrimmedMean(), TrimmedMean(1), Krum(1), Krum(1, keep=None)])
-def test_sample_counts_do_not_matter_and_a_wild_site_cannot_pull(aggregator):
-    given = [[1.0, 2.0], [1.1, 2.1], [0.9, 1.9], [1.0, 2.0], [1e9, -1e9]]
-    heavy, light = (
-        step(aggregator, shared(), updates(given, samples)).models.shared["w"]
-        for samples in ([1, 1, 1, 1, 1000], [1] * 5)
-    )
-    assert torch.equal(heavy, light) and heavy.tolist() == pytest.approx([1.0, 2.0], abs=0.11)
 
 
 @pytest.mark.parametrize("aggregator", [TrimmedMean(), Krum(0)])
@@ -172,16 +150,6 @@ def test_no_bound_and_one_that_nobody_reaches_are_fedavg_bit_for_bit(times):
     assert torch.equal(found["w"], expected["w"]) and torch.equal(found["steps"], expected["steps"])
     bounded = step(BoundedMean(1.0), start, given).models.shared
     assert not torch.equal(bounded["w"], expected["w"]) and int(bounded["steps"]) == 4
-
-
-@pytest.mark.parametrize("length", [1e3, 1e30])
-def test_one_site_of_five_moves_the_mean_no_further_than_the_bound_allows(length):
-    """Four sites stay within 1; whatever the fifth sends, the mean is within 1 of where the round began."""
-    given = updates([[2.0, 2.0], [1.0, 3.0], [0.0, 2.0], [1.0, 1.0], [length, -length]], samples=[1] * 5)
-    moved = step(BoundedMean(1.0), shared(), given).models.shared["w"] - tensor(THETA)
-    assert float(moved.norm()) <= 1 / 5 + 1e-12
-    plain = step(WeightedMean(), shared(), given).models.shared["w"] - tensor(THETA)
-    assert float(plain.norm()) > length / 5
 
 
 def test_norm_bounds_follow_the_lower_median_over_all_float_pieces():

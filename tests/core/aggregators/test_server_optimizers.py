@@ -1,4 +1,4 @@
-"""Momentum and Adam at the server against published golden values and scalar loops."""
+"""Momentum and Adam at the server against scalar loops, momentum against published golden values."""
 
 import math
 
@@ -42,11 +42,6 @@ def test_golden_vectors_of_momentum_which_is_fedavg_bit_for_bit_without_it():
     ours, mean = ServerMomentum(0.0, 1.0), WeightedMean()
     found = [a.apply(start(a, models, 3), Partition(()), models, given).models.shared for a in (ours, mean)]
     assert torch.equal(found[0]["w"], found[1]["w"])
-
-
-@pytest.mark.parametrize("released, expected", [(False, [1.09943182, 2.09803922]), (True, [1.07382413, 2.07279018])])
-def test_golden_vectors_of_adam(released, expected):
-    close(run(ServerAdam(**ADAM, released=released), [SITES[:3]])[0], expected)
 
 
 @pytest.mark.parametrize("momentum, rate", [(0.9, 1.0), (0.5, 0.3), (0.0, 0.1)])

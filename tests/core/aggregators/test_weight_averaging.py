@@ -19,8 +19,7 @@ def mean_of(rounds, **settings):
     models = Models({"w": torch.eye(rounds + 1, dtype=torch.float64)[0]}, {})
     state = aggregator.init(partition(), models, profiles(1))
     for round in range(rounds):
-        given = updates([torch.eye(rounds + 1)[round + 1].tolist()])
-        result = aggregator.apply(state, partition(), models, given)
+        result = aggregator.apply(state, partition(), models, updates([torch.eye(rounds + 1)[round + 1].tolist()]))
         state, models = result.state, result.models
     found = delivered(state, models).shared["w"].tolist()
     return {number: pytest.approx(weight) for number, weight in enumerate(found) if weight}

@@ -1,10 +1,7 @@
 """A site's text becomes the indicator of its network, or is refused by one sentence; and the texts that ship."""
 
-import configparser
-import fnmatch
 import shutil
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 import torch
@@ -25,7 +22,6 @@ from shared_components.scenes.looks import LOOKS, look_named
 from shared_components.scenes.site import write_site
 from tests.core.text.conftest import PROJECTED, WIDTH
 
-ROOT = Path(__file__).resolve().parents[3]
 RENDERED = f"synthetic: {look_named('rose').text}"
 
 
@@ -43,8 +39,7 @@ class Conditioned(nn.Module):
 def indicator_of(facts, width=384, **settings):
     """Return the network's indicator, and the name of the encoder that computed it."""
     network = Conditioned(width)
-    made_by = SiteText(**settings)(network, facts)
-    return network.indicator, made_by
+    return network.indicator, SiteText(**settings)(network, facts)
 
 
 def shipped(text):
@@ -135,8 +130,7 @@ def test_the_sites_own_file_counts_unless_the_job_does_not_ask_for_it(tmp_path):
     assert indicator.tolist() == pytest.approx([0.6, 0.8]) and made_by == "mine by hand"
     facts = SiteFacts(RENDERED, vectors=tmp_path / "none.safetensors", encoder=tmp_path)
     assert indicator_of(facts, kind="one_hot")[1] == "one_hot"
-    plain = SiteFacts(RENDERED, encoder=tmp_path)
-    assert torch.equal(indicator_of(plain)[0], indicator_of(SiteFacts(RENDERED))[0])
+    assert torch.equal(indicator_of(SiteFacts(RENDERED, encoder=tmp_path))[0], indicator_of(SiteFacts(RENDERED))[0])
     refused("write its folder as 'text_encoder' in site.yaml", SiteFacts(RENDERED), kind="clip")
 
 
@@ -151,10 +145,7 @@ def test_one_encoder_has_one_name_and_is_read_from_the_sites_folder(clip_folder,
     assert float(indicator.norm()) == pytest.approx(1) and made_by.startswith("sentence ")
 
 
-def test_numbered_kinds_follow_the_sites_number_and_the_seed():
-    assert indicator_of(SiteFacts("", site=2, sites=4), 6, kind="one_hot")[0].tolist() == [0, 0, 1, 0, 0, 0]
-    near = indicator_of(SiteFacts("", site=2, sites=4), 6, kind="gaussian")[0] - torch.eye(6)[2]
-    assert 0 < float(near.abs().max()) < 0.5  # 5 deviations of 0.1
+def test_random_kinds_follow_the_sites_number_and_the_seed():
     draws = [
         indicator_of(SiteFacts("", site=n, sites=4), 6, kind="random", seed=s)[0] for n, s in ((0, 0), (1, 0), (0, 1))
     ]
@@ -199,18 +190,12 @@ def test_the_shipped_file_is_small_and_has_the_known_texts_of_the_installable_en
     assert (vectors.kind, vectors.model, vectors.sha256) == ("sentence", MINILM, MINILM_SHA256)
     assert vectors.values.shape == (len(known_texts()), 384) and vectors.values.dtype == torch.float32
     torch.testing.assert_close(vectors.values.norm(dim=1), torch.ones(len(known_texts())))
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    patterns = [item.strip() for item in setup["options.package_data"]["*"].split(",")]
-    assert any(fnmatch.fnmatch(SHIPPED.name, pattern) for pattern in patterns)
-    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 350_000
-    assert f"!/{SHIPPED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
+    assert SHIPPED.stat().st_size < 350_000
 
 
 @pytest.mark.parametrize("look", ["violet", "random-12"])
 def test_what_rendered_sites_say_has_a_vector(look, tmp_path):
-    videos = {"train": 1}
-    write_site(tmp_path / "a", look=look, seed=1, videos=videos, frames_per_video=1, height=64, width=64)
+    write_site(tmp_path / "a", look=look, seed=1, videos={"train": 1}, frames_per_video=1, height=64, width=64)
     text = load_site(tmp_path / "a").text
     assert shipped(text).shape == shipped(site_text(text)).shape == (384,)
 
