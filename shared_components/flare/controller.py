@@ -155,7 +155,7 @@ class FederationController(Controller):
         return self.resume or (is_simulator(fl_ctx) and os.environ.get(RESUME_VARIABLE) == "1")
 
     def _read_lost(self) -> None:
-        """Read which sites the server's own process has recorded as lost, see `patches.lost_sites`."""
+        """Read which sites the server's own process has recorded as lost, see `patches.site_losses`."""
         if self._job_folder is not None:
             self._lost |= read_lost(self._job_folder)
 
