@@ -29,7 +29,8 @@ from shared_components.core.task import make_task
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.core.training_settings import PRECISIONS
 from shared_components.federation.runs.provenance import commit, hardware
-from shared_components.inference.backends import PACKAGES, on_backend
+from shared_components.inference import PACKAGES
+from shared_components.inference.backends import on_backend
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import FrameCount, Predictor, predict_all
 from shared_components.inference.results import PredictionFolder

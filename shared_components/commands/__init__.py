@@ -3,9 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from shared_components.core.trained_model import Trained, open_trained
+if TYPE_CHECKING:
+    from shared_components.core.trained_model import Trained
 
 
 class Parser(ArgumentParser):
@@ -70,8 +71,10 @@ def add_place(parser: ArgumentParser, use: str = "") -> None:
     parser.add_argument("place", nargs="?", type=Path, default=Path("ws"), metavar="WORKSPACE", help=text)
 
 
-def open_model(args: Namespace) -> tuple[Path, Trained]:
+def open_model(args: Namespace) -> tuple[Path, "Trained"]:
     """Return the path and the model of `add_model`'s arguments; ValueError if it cannot be used."""
+    from shared_components.core.trained_model import open_trained  # late: `--help` needs no PyTorch
+
     return open_trained(args.model, bundle=args.bundle, site=args.site, instead="name a checkpoint with --model")
 
 

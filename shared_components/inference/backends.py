@@ -15,14 +15,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from shared_components.inference import InferenceError
+from shared_components.inference import PACKAGES, InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Streaming
 from shared_components.networks.onnx_file import INPUT, OUTPUT, OnnxError, export_onnx
 
 logger = logging.getLogger(__name__)
-PACKAGES = {"torch": ("torch",), "openvino": ("openvino",), "onnx": ("onnxruntime", "onnxscript")}
-BACKENDS = ("auto", *PACKAGES)
 WORTH = 100
 """Minimum number of frames for which `auto` uses OpenVINO: it needs some 3 s of processor time more than PyTorch to
 start, and 30 ms less per frame at 192x256."""

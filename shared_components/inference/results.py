@@ -14,7 +14,7 @@ import numpy as np
 from shared_components.common.atomic import NotWritten, not_written
 from shared_components.core.evaluation import write_picture
 from shared_components.core.task import Answer, Task
-from shared_components.inference import InferenceError
+from shared_components.inference import MASK_FORMATS, InferenceError
 from shared_components.inference.doubtful import DoubtWatch
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
@@ -26,7 +26,6 @@ from shared_components.inference.volumes import Volumes, label_hashes, refuse_co
 
 OVERLAYS, MASKS = "overlays", "masks"  # output folders: overlays for viewing, and masks of class ids
 VIDEO = "overlay.mp4"
-KEEP = ("png", "none")
 LABEL_HASHES = "labels"
 """Key of the label volumes' hashes in the record, which protect corrected volumes from being replaced."""
 
@@ -72,8 +71,8 @@ class PredictionFolder:
         watch: Watch | None = None,
         doubt: DoubtWatch | None = None,
     ) -> None:
-        if masks not in KEEP:
-            raise InferenceError(f"masks is {masks!r}; use one of {', '.join(KEEP)}")
+        if masks not in MASK_FORMATS:
+            raise InferenceError(f"masks is {masks!r}; use one of {', '.join(MASK_FORMATS)}")
         refuse_inside(Path(folder), stream.source)
         self.count = 0
         self._folder = ResultFolder(folder)
