@@ -45,7 +45,7 @@ class Context:
     pace: Callable[[float], float] | None = None  # factor of the learning rates by position in the round, 0 to 1
     accumulate: int = 1  # number of batches per optimizer step
     gathered: State = field(default_factory=dict)  # gradient sums of batches before the next optimizer step, by name
-    _moved: Pieces = field(default_factory=dict)  # received pieces on the network's device
+    _moved: Pieces = field(default_factory=dict, init=False, repr=False)  # received pieces on the network's device
 
     def received_on(self, device: torch.device) -> Pieces:
         """Return the received pieces on a device; they are copied there once per round."""

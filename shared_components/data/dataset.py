@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import torch
 
+from shared_components import __version__
 from shared_components.data import transforms
 from shared_components.data.files.images import Size
 from shared_components.data.frame_cache import FrameCache
@@ -153,7 +154,8 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         if self._cache is None:
             return None
         size = self.geometry
-        return self._cache.path(files, f"{name} {size.height}x{size.width} {sample.source} {sample.classes}")
+        how = f"surgfl {__version__} {name} {size.height}x{size.width} {sample.source} {sample.classes}"
+        return self._cache.path(files, how)
 
     def _reserve(self, size: int) -> bool:
         """Reserve bytes of the cache in memory; return whether they were free."""
