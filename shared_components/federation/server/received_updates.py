@@ -90,6 +90,7 @@ class Plain:
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
         """Return the updates for the aggregator."""
+        self._measured = None  # it has the models, of which the server would keep two
         return list(updates)
 
     def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
