@@ -23,11 +23,10 @@ from shared_components.common.atomic import write_bytes
 from shared_components.core.partition import Partition, Role, fixed_hash
 from shared_components.core.task import FEATURES
 from shared_components.core.training_settings import Training
+from shared_components.data.frame_cache import GB, RESERVE
 from shared_components.networks.parts import inside, parts_of
 
 FOLDER, ENCODER = "features", "image_encoder"  # folder in a site's files; part of the network
-GB = 10**9
-RESERVE = 2 * GB  # bytes of the disk that stay free
 _CHECKSUM = 4  # bytes of the checksum at the start of a file
 
 logger = logging.getLogger(__name__)
