@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared_components.common import machine
 from shared_components.core import training as local
 from shared_components.core.initial_weights import describe_start
 from shared_components.core.method import Aggregation, Context, Profile, State
@@ -121,6 +122,7 @@ class ServerTraining:
             work = LocalRound(
                 setup.network, setup.partition, context, method, setup.dataset(data.samples), settings, kept,
                 validation=setup.dataset(data.validation) if data.validation else None,
+                workers=machine.frame_workers(),
             )  # fmt: skip
             outcome, losses = method.server.update(work, result)
         except (SiteError, ValueError, FloatingPointError) as error:

@@ -154,7 +154,7 @@ class _Training:
         work = LocalRound(
             setup.network, setup.partition, make_context(training, setup.task, round=0, site=0, rounds=1),
             setup.method, setup.dataset(self.frames["train"]), training,
-            validation=setup.dataset(self.frames["validation"]),
+            validation=setup.dataset(self.frames["validation"]), workers=machine.frame_workers(),
         )  # fmt: skip
         return setup, work
 
