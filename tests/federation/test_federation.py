@@ -18,6 +18,7 @@ from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network
+from shared_components.reporting.records import load_run
 from tests.federation.conftest import NOT_TINY, SITES, TINY, Federation, make_job, render, rewritten, same
 from tests.kinds import one_of_each_kind
 
@@ -177,3 +178,19 @@ def test_threads_and_the_frame_cache_change_no_bit(job_on_toy, scenes, tmp_path,
         assert not list(federation.server.folder.glob("site-*/frames"))
         weights.append(federation.weights())
     assert same(*weights)
+
+
+def test_a_job_that_validates_every_second_round_trains_the_same_models(federate, job_on_toy, tmp_path):
+    job = job_on_toy("fedavg", rounds=4)
+    every = federate(job, folder=tmp_path / "every").run()
+    second = federate(job_on_toy("fedavg", rounds=4, validate_every=2), folder=tmp_path / "second").run()
+    assert same(every.weights(), second.weights())
+    sites = [record for record in second.server.records if record["kind"] == "site"]
+    assert {record["round"] for record in sites if "metrics" in record} == {0, 2}
+    assert all("validating" in record["seconds"] for record in sites if "metrics" in record)
+
+    second.finish()
+    run = load_run(second.server.folder)
+    assert all(run.finals[site] for site in SITES)
+    best = load_file(second.server.folder / SITES[0] / "best.safetensors")
+    assert best

@@ -29,7 +29,7 @@ ENROLLED = "enrolled.json"  # in a site's folder: the job of the site's enrolmen
 SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 OUTLIVES = 120.0  # most seconds that a site's process of a job lives longer than its server
-MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
+MAY_CHANGE = frozenset({"rounds", "validate_every", "min_sites", "grace_seconds", "longest_wait_seconds"})
 """Settings that may change when a job is resumed."""
 _REMEDY = "to resume, or start a new run"
 

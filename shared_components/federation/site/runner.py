@@ -187,11 +187,13 @@ class SiteRunner:
         upload.before_training(setup)
         files, clock = self._files(request), _Clock(self._began)
         clock.mark("starting")
-        validation = setup.dataset(self._samples(setup, request, "validation"))
-        with setup.deployed(state.memory):
-            metrics = setup.validate(validation)
-            clock.mark("validating")
-            best = save_best(setup, files, request.round, metrics, state.best, name=self.name)
+        scored, best = {}, state.best
+        if request.round % request.job.validate_every == 0:
+            with setup.deployed(state.memory):
+                metrics = setup.validate(setup.dataset(self._samples(setup, request, "validation")))
+                clock.mark("validating")
+                best = save_best(setup, files, request.round, metrics, best, name=self.name)
+            scored = {"metrics": metrics}
         work = self._local_round(setup, request, state)
         loss = work.run()
         clock.mark("training")
@@ -201,7 +203,7 @@ class SiteRunner:
         save(setup, files, request.round, work.tensors(), best)
         clock.mark("saving")
         samples = len(self._samples(setup, request, "train"))
-        reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
+        reply = {"samples": samples, "loss": loss, **scored, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": request.round, "site": self.name, **reply})
         pieces = cut(setup.network.state_dict(), setup.partition, *disclosure.SENT)
         return upload.update(request, reply, pieces, extras)
