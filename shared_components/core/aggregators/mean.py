@@ -71,12 +71,12 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
     if not tensors[0].is_floating_point():
         return torch.stack(list(tensors)).amax(0)  # (K, ...) -> (...)
     result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
-    maps = [weight for weight in weights if isinstance(weight, Tensor)]
-    blocks = zip(in_blocks(result, *maps), stacked_blocks(tensors), strict=True)
-    for (out, *of_maps), rows in blocks:
-        factors = iter(of_maps)
-        for row, weight in zip(rows, weights, strict=True):
-            row.mul_(next(factors) if isinstance(weight, Tensor) else weight)
+    outs = result.reshape(-1).split(BLOCK)
+    # the blocks of a tensor of weights, or the same number for every block
+    factors = [w.reshape(-1).split(BLOCK) if isinstance(w, Tensor) else [w] * len(outs) for w in weights]
+    for out, rows, *block_weights in zip(outs, stacked_blocks(tensors), *factors, strict=True):
+        for row, weight in zip(rows, block_weights, strict=True):
+            row.mul_(weight)
         total = rows[0]
         for row in rows[1:]:  # in this order, whatever the number of sites
             total += row
