@@ -22,9 +22,9 @@ from shared_components.core.method import Batch, Context, Method
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Task, checkpoint_header
-from shared_components.core.training import check_answers, check_network, make_context, train_step
+from shared_components.core.training import check_answers, check_network, make_context, train_step, training_batches
 from shared_components.core.training_settings import Training
-from shared_components.data.dataset import Features, SampleDataset, batches
+from shared_components.data.dataset import Features, SampleDataset
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.site import Site
 from shared_components.networks.bundle_config import weightless
@@ -49,7 +49,7 @@ class Rounds:
         except ValueError as error:
             raise ConfigError(f"site {dataset.site.name}: {error}") from None
         self.rank, self.task, self._next = rank, task, 0
-        self._random_inputs = method.local.random_inputs
+        self._method = method
         self.features: Features | None = None  # feature cache of the network, see `TrainingStep`
         self.device = torch.device("cpu")  # of the network, see `TrainingStep`
         text = dataset.site.text
@@ -64,20 +64,10 @@ class Rounds:
         )
         self.context: Context = replace(context, site=0)  # context of the current round
         self._next += 1
-        settings, generator = self.settings, context.generator
-        sizes: dict[str, Any] = {"batch_size": settings.batch_size, "iterations": settings.iterations}
-        options = {
-            **sizes,
-            **settings.augmentation,
-            "augment": True,
-            "features": self.features,
-            "workers": frame_workers(),
-            "device": self.device,
-        }
-        if (draw := self._random_inputs) is not None:
-            options["inputs"] = lambda size, generator: draw(size, self.context, generator)
-        for batch in batches(self.dataset, generator=generator, **options):
-            yield self.task.add_randomness(batch, generator)
+        yield from training_batches(
+            self.dataset, self.settings, self._method, self.context, iterations=self.settings.iterations,
+            device=self.device, features=self.features, workers=frame_workers(),
+        )  # fmt: skip
 
 
 class TrainingStep:

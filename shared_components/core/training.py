@@ -6,7 +6,7 @@ which takes five seconds to import; a test proves that both give equal bits.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from shared_components.core.prompted_streams import prompted
 from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.task import Task
 from shared_components.core.training_settings import Precision, Training
+from shared_components.data.dataset import Features, SampleDataset, batches
 from shared_components.networks.adapter import check_outputs
 from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
@@ -115,6 +116,28 @@ def _gathered(network: nn.Module, context: Context) -> bool:
     for name, parameter in trained.items():
         parameter.grad = sums.pop(name) / context.accumulate if name in sums else None
     return True
+
+
+def training_batches(
+    dataset: SampleDataset,
+    settings: Training,
+    method: Method,
+    context: Context,
+    *,
+    iterations: int,
+    device: torch.device,
+    features: Features | None = None,
+    workers: int = 0,
+) -> Iterator[Batch]:
+    """Yield augmented training batches on a device, with the random inputs of method and task; see `batches`."""
+    draw = method.local.random_inputs
+    stream = batches(
+        dataset, batch_size=settings.batch_size, iterations=iterations, generator=context.generator, augment=True,
+        features=features, inputs=None if draw is None else lambda size, generator: draw(size, context, generator),
+        workers=workers, device=device, **settings.augmentation,
+    )  # fmt: skip
+    for batch in stream:
+        yield context.task.add_randomness(batch, context.generator)
 
 
 def local_iterations(

@@ -115,14 +115,12 @@ class LocalRound:
             yield self.context.task.add_randomness(batch, generator)
 
     def _augmented(self, iterations: int) -> Iterator[Batch]:
-        settings, generator = self.settings, self.context.generator
-        options = {**settings.augmentation, "augment": True, "features": self.features}
-        if (draw := self.method.local.random_inputs) is not None:
-            options["inputs"] = lambda size, generator: draw(size, self.context, generator)
-        options |= {"batch_size": settings.batch_size, "workers": self.workers, "device": self._device}
-        for batch in batches(self.dataset, iterations=iterations, generator=generator, **options):
+        for batch in local.training_batches(
+            self.dataset, self.settings, self.method, self.context, iterations=iterations, device=self._device,
+            features=self.features, workers=self.workers,
+        ):  # fmt: skip
             self.stop()
-            yield self.context.task.add_randomness(batch, generator)
+            yield batch
 
     @property
     def _device(self) -> torch.device:

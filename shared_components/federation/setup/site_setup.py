@@ -48,6 +48,7 @@ class SiteSetup:
     start: dict[str, Any]  # origin of the initial weights, see `initial_weights.load_initial_weights`
     encoder: str = ""  # name of the text encoder, if the network is conditioned on the site's text
     cache: FrameCache | None = None
+    workers: int = 0  # threads that read and augment training samples
 
     @property
     def size(self) -> tuple[int, int]:

@@ -210,7 +210,9 @@ class SiteRunner:
 
     def _set_up(self, request: Request, site: Site, *, sites: int = 1) -> SiteSetup:
         setup = set_up_site(request.job, site, start_weights=self.start_weights, sites=sites)
-        if limit := limits_of(site).frame_cache_gb:
+        limits = limits_of(site)
+        setup.workers = machine.frame_workers() if limits.workers is None else limits.workers
+        if limit := limits.frame_cache_gb:
             setup.cache = FrameCache(self._files(request).folder / frame_cache.FOLDER, limit=int(limit * GB))
         return setup
 
@@ -231,11 +233,9 @@ class SiteRunner:
             items=request.items, received=request.pieces, broadcast=request.groups, memory=dict(state.memory),
         )  # fmt: skip
         features = open_cache(setup.network, setup.partition, settings, self._files(request).folder / FOLDER)
-        workers = limits_of(setup.site).workers
         return LocalRound(
             setup.network, setup.partition, context, setup.method, dataset, settings, state.optimizers,
-            features=features, workers=machine.frame_workers() if workers is None else workers,
-            stop=self._refuse_if_stopped,
+            features=features, workers=setup.workers, stop=self._refuse_if_stopped,
         )  # fmt: skip
 
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:
