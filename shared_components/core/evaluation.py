@@ -31,6 +31,7 @@ from shared_components.data.transforms import resize_image, to_tensors
 from shared_components.networks.fused_fpn import fuse
 
 BATCH = 8
+CPU_PIXELS = 512 * 640 // 2  # of the frames that a CPU predicts at once; the maps of more frames exceed its cache
 
 
 class Scorer:
@@ -270,8 +271,9 @@ def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list
         for batch, items in batches:
             ready = scorer.add_randomness({key: value.to(where) for key, value in batch.items()})
             parts = [ready]
-            if where.type == "cpu" and len(items) > 1:  # a CPU is faster frame by frame, whose maps fit its cache
-                parts = [{key: value[i : i + 1] for key, value in ready.items()} for i in range(len(items))]
+            if where.type == "cpu" and len(items) > 1:
+                size = max(1, CPU_PIXELS // math.prod(ready["image"].shape[-2:]))
+                parts = [{key: value[i : i + size] for key, value in ready.items()} for i in range(0, len(items), size)]
             outputs = [scorer.predict(network, part).float() for part in parts]
             scorer.add(torch.cat(outputs) if len(outputs) > 1 else outputs[0], ready, items)
 
