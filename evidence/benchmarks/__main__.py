@@ -5,6 +5,7 @@ from pathlib import Path
 
 from evidence.benchmarks import (
     aggregation,
+    bare_loop,
     clip_loop,
     clips,
     feature_cache,
@@ -12,6 +13,7 @@ from evidence.benchmarks import (
     frame_metrics,
     input_pipeline,
     merged,
+    plain_flare,
     rendering,
     simulator,
     site_round,
@@ -34,6 +36,10 @@ def main() -> None:
         simulator.main(Path(folder) / "simulator")
         print()
         input_pipeline.main(Path(folder) / "input")
+        print()
+        bare_loop.main(Path(folder) / "bare")
+        print()
+        plain_flare.main(Path(folder) / "plain")
     print()
     clip_loop.main()
     print()
