@@ -6,6 +6,7 @@ SAM: Foret et al., ICLR 2021. ASAM: Kwon et al., ICML 2021. Defaults as in Calda
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +19,25 @@ from shared_components.networks.parts import inside, resolve, trained_parameters
 def squared_distance(network: nn.Module, context: Context) -> Tensor:
     """Return ||w - w_t||^2 between a network and the received tensors, over the trained parameters."""
     received = context.received_on(next(network.parameters()).device)
-    distances = [
-        (parameter - received[name]).square().sum()
-        for name, parameter in trained_parameters(network).items()
-        if name in received
-    ]
-    return torch.stack(distances).sum()
+    near = {name: parameter for name, parameter in trained_parameters(network).items() if name in received}
+    return _SquaredDistance.apply([received[name] for name in near], *near.values())
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """Sum of squared differences of two lists of tensors, with one operator per list instead of one per tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, received: list[Tensor], *weights: Tensor) -> Tensor:
+        differences = torch._foreach_sub(weights, received)
+        ctx.save_for_backward(*differences)
+        if weights[0].is_cuda:
+            return torch.stack(torch._foreach_norm(differences)).square().sum()
+        squares = torch._foreach_mul(differences, differences)
+        return torch.stack([square.sum() for square in squares]).sum()  # bits of earlier runs
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        return None, *torch._foreach_mul(ctx.saved_tensors, 2 * gradient)
 
 
 def as_received(network: nn.Module, context: Context, partition: Partition) -> nn.Module:
