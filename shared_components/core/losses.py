@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shared_components.core.recorded_steps import recording
 from shared_components.data.files.classes import IGNORED
 
 IOU_EPSILON = 1e-15  # as released; a class that is absent in label and prediction has IoU 1
@@ -86,6 +87,10 @@ def without_unprompted(label: Tensor, boxes: Tensor) -> Tensor:
 
 def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the mean cross-entropy of logits (B, C, H, W) over labelled pixels (B, H, W), or 0 without them."""
+    if recording():
+        total = F.cross_entropy(logits, label, weight, ignore_index=IGNORED, reduction="sum")
+        counts = (label != IGNORED) if weight is None else weight[label.clamp_max(len(weight) - 1)] * (label != IGNORED)
+        return total / counts.sum().clamp_min(1e-12)
     if not _any(label == IGNORED):
         return F.cross_entropy(logits, label, weight)
     if not _any(label != IGNORED):
@@ -96,7 +101,7 @@ def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = N
 def labelled_mean(values: Tensor, label: Tensor) -> Tensor:
     """Return the mean of values (B, H, W) over the labelled pixels, or 0 without labelled pixels."""
     known = label != IGNORED
-    if bool(known.all()):
+    if not recording() and bool(known.all()):
         return values.mean()
     return (values * known).sum() / known.sum().clamp_min(1)
 
@@ -186,8 +191,8 @@ def shrink_label(label: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
 
 
 def _any(mask: Tensor) -> bool:
-    """Return whether anything is true; True while a CUDA graph is recorded, when values cannot be read."""
-    return (mask.is_cuda and torch.cuda.is_current_stream_capturing()) or bool(mask.any())
+    """Return whether anything is true; True while a step is recorded, when values cannot be read."""
+    return recording() or bool(mask.any())
 
 
 def _one_hot(label: Tensor, classes: int) -> Tensor:

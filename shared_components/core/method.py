@@ -45,13 +45,18 @@ class Context:
     pace: Callable[[float], float] | None = None  # factor of the learning rates by position in the round, 0 to 1
     accumulate: int = 1  # number of batches per optimizer step
     gathered: State = field(default_factory=dict)  # gradient sums of batches before the next optimizer step, by name
-    _moved: Pieces = field(default_factory=dict, init=False, repr=False)  # received pieces on the network's device
+    eager: str = ""  # reason not to record steps as CUDA graphs; empty: they may be recorded
+    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # see `once`
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` returned for this name in the round's first step; CUDA graphs need the same tensors."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def received_on(self, device: torch.device) -> Pieces:
         """Return the received pieces on a device; they are copied there once per round."""
-        if not self._moved:
-            self._moved = {name: value.to(device) for name, value in self.received.items()}
-        return self._moved
+        return self.once("received", lambda: {name: value.to(device) for name, value in self.received.items()})
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, because tensors do not compare
@@ -156,7 +161,9 @@ class Local:
     """Site side of a method. The functions' signatures are declared above.
 
     Attributes:
-        objective: Objective of local training; the task's loss by default.
+        objective: Objective of local training; the task's loss by default. Another objective declares ``recordable``
+            if a CUDA graph can record it: it reads no value of a tensor, and nothing of the context that changes
+            within a round.
         update: Replacement for the plain loop of local iterations.
         random_inputs: Draws random inputs of the objective for a batch of a size, which are added to the batch. An
             objective that draws from the context's generator itself keeps batches from being made ahead.

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-_step = unwrap(torch.optim.AdamW.step)
+_adamw_step, _sgd_step = unwrap(torch.optim.AdamW.step), unwrap(torch.optim.SGD.step)
 
 
 class _Eager(Optimizer):
@@ -20,6 +20,12 @@ class _Eager(Optimizer):
     load_state_dict = unwrap(Optimizer.load_state_dict)
     state_dict = unwrap(Optimizer.state_dict)
     zero_grad = unwrap(Optimizer.zero_grad)
+
+    def _align_gradients(self) -> None:
+        """Copy gradients whose strides differ from their weights', for fused steps."""
+        for weight in (w for group in self.param_groups if group["fused"] for w in group["params"]):
+            if weight.grad is not None and weight.grad.stride() != weight.stride():
+                weight.grad = torch.empty_like(weight).copy_(weight.grad)
 
 
 class AdamW(_Eager, torch.optim.AdamW):
@@ -31,13 +37,15 @@ class AdamW(_Eager, torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """Take a step; gradients with other strides than their weights are copied first."""
-        for weight in (w for group in self.param_groups for w in group["params"] if w.grad is not None):
-            if weight.grad.stride() != weight.stride():
-                weight.grad = torch.empty_like(weight).copy_(weight.grad)
-        return _step(self, closure)
+        self._align_gradients()
+        return _adamw_step(self, closure)
 
 
 class SGD(_Eager, torch.optim.SGD):
-    """`torch.optim.SGD`."""
+    """`torch.optim.SGD`; recorded steps set it to fused, see `recorded_steps.Graphs`."""
 
-    step = torch.no_grad()(unwrap(torch.optim.SGD.step))
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Take a step; as for AdamW, gradients are copied first if it is fused."""
+        self._align_gradients()
+        return _sgd_step(self, closure)

@@ -6,6 +6,7 @@ depends only on its position in the federation, so that a resumed run has the sa
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -45,4 +46,12 @@ def pace_of(training: Training, *, round: int, rounds: int, rate: float | None =
 
 def set_rates(optimizer: torch.optim.Optimizer, times: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = times * group.setdefault(UNSCHEDULED, group["lr"])
+        write_rate(group, times * group.setdefault(UNSCHEDULED, group["lr"]))
+
+
+def write_rate(group: dict[str, Any], rate: float) -> None:
+    """Set the learning rate of an optimizer's group; a rate in a tensor, which CUDA graphs read, stays that tensor."""
+    if isinstance(group["lr"], torch.Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate

@@ -37,7 +37,8 @@ class Task(Protocol):
 
     ``make_task(card.kind, numbers, classes=card.outputs)`` rebuilds a task. The first metric is for model selection.
     ``channels`` is the network's number of output channels. ``definitions`` are the metrics' definitions, saved with
-    the scores. With ``prompting``, a network is scored on streams, see `prompted_streams`.
+    the scores. With ``prompting``, a network is scored on streams, see `prompted_streams`. A task may declare
+    ``recordable``, see `recorded_steps.recordable`.
     """
 
     @property

@@ -4,22 +4,24 @@ A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs i
 which takes five seconds to import; a test proves that both give equal bits.
 """
 
+import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from shared_components.common import machine
 from shared_components.common.progress import report_progress
-from shared_components.core.method import Batch, Context, Losses, Method, Objective
+from shared_components.core.method import Batch, Context, Losses, Method, Objective, Term, task_objective
 from shared_components.core.objectives import route_gradients
 from shared_components.core.optimizers import SGD, AdamW
 from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network, train_mode
 from shared_components.core.prompted_streams import prompted
+from shared_components.core.recorded_steps import Graphs, recordable, recording
 from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.task import Task
 from shared_components.core.training_settings import Precision, Training
@@ -27,6 +29,8 @@ from shared_components.data.dataset import Features, SampleDataset, batches
 from shared_components.networks.adapter import check_outputs
 from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
+
+logger = logging.getLogger(__name__)
 
 REMEDY = "lower learning_rate, or check the labels and, where the start is random, for frames that are all black"
 """Remedy for losses or weights that are not finite, for error messages."""
@@ -84,15 +88,11 @@ def train_step(
     accumulation, only every n-th batch ends with a step, with the mean gradient of n batches. If a loss term is not
     finite, FloatingPointError is raised before the step.
     """
-    minimised = objective or method.local.objective
-    where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
 
     def backward() -> Losses:
-        with torch.autocast(where, dtype=torch.bfloat16, enabled=mixed):
-            terms = minimised(network, batch, context)
+        terms = _terms(objective or method.local.objective, network, batch, context)
         losses = {term.name: float(term.value.detach()) for term in terms}
-        if bad := {name: value for name, value in losses.items() if not math.isfinite(value)}:
-            raise FloatingPointError(f"loss terms {bad} in round {context.round}; {REMEDY}")
+        _refuse_infinite(losses, context)
         route_gradients(terms, network, partition)
         return losses
 
@@ -103,6 +103,18 @@ def train_step(
         set_rates(optimizer, context.pace(context.iteration / context.iterations))
     optimizer.step()
     return losses
+
+
+def _terms(objective: Objective, network: nn.Module, batch: Batch, context: Context) -> Sequence[Term]:
+    where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
+    # a graph must not use weights that were rounded before its recording
+    with torch.autocast(where, dtype=torch.bfloat16, enabled=mixed, cache_enabled=not recording()):
+        return objective(network, batch, context)
+
+
+def _refuse_infinite(losses: Losses, context: Context) -> None:
+    if bad := {name: value for name, value in losses.items() if not math.isfinite(value)}:
+        raise FloatingPointError(f"loss terms {bad} in round {context.round}; {REMEDY}")
 
 
 def _gathered(network: nn.Module, context: Context) -> bool:
@@ -150,19 +162,135 @@ def local_iterations(
     objective: Objective | None = None,
 ) -> Losses:
     """Train on each batch, and return the mean of each loss term over the steps in which it occurs."""
-    train_mode(network, partition)
-    context.gathered.clear()
-    where = next(network.parameters()).device
-    totals: dict[str, list[float]] = defaultdict(list)
-    report_progress("training", 0, context.iterations)
-    for number, batch in enumerate(batches):
-        context.iteration = number
-        moved = {key: value.to(where) for key, value in batch.items()}
-        losses = train_step(network, optimizer, method, moved, context, partition, objective)
+    return TrainingSteps(network, optimizer, method, context, partition, objective).run(batches)
+
+
+READ_EVERY = 20  # recorded steps between two readings of their losses
+
+
+class TrainingSteps:
+    """Takes a network's training steps with one optimizer in one round; on a GPU as CUDA graphs where possible.
+
+    A recorded step gives the weights of `train_step` up to rounding: by 1e-6 after SGD; AdamW enlarges the rounding of
+    gradients near 0. Its losses stay on the device; FloatingPointError follows after at most `READ_EVERY` steps, or at
+    the end of `run`.
+
+    Attributes:
+        why_eager: Reason why the steps are not recorded; empty: they are.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        method: Method,
+        context: Context,
+        partition: Partition,
+        objective: Objective | None = None,
+    ) -> None:
+        self.network, self.optimizer, self.method = network, optimizer, method
+        self.context, self.partition, self.objective = context, partition, objective or method.local.objective
+        self.why_eager = why_eager(network, method, context, self.objective)
+        self._graphs = None if self.why_eager else Graphs(self._take, optimizer)
+        self._names: tuple[str, ...] = ()  # of the loss terms
+        self._sums: dict[str, Tensor] = {}  # gradients of batches before the next optimizer step
+        self._unread: list[Tensor] = []  # losses of recorded steps, each (terms,)
+        self._totals: dict[str, list[float]] = defaultdict(list)
+        self._last: Losses = {}  # losses read last
+        if next(network.parameters()).device.type == "cuda":
+            how = f"eager, because {self.why_eager}" if self.why_eager else "recorded as CUDA graphs"
+            logger.info("round %d: training steps are %s", context.round + 1, how)
+
+    def run(self, batches: Iterable[Batch]) -> Losses:
+        """Train on each batch, and return the mean of each loss term over the steps in which it occurs."""
+        train_mode(self.network, self.partition)
+        context, where = self.context, next(self.network.parameters()).device
+        context.gathered.clear()
+        if self._sums:
+            torch._foreach_zero_(list(self._sums.values()))
+        self._totals.clear()
+        report_progress("training", 0, context.iterations)
+        for number, batch in enumerate(batches):
+            context.iteration = number
+            self.take({key: value.to(where) for key, value in batch.items()})
+            note = f"loss {sum(self._last.values()):.3f}" if self._last else ""
+            report_progress("training", number + 1, context.iterations, note)
+        self.read()
+        return {name: sum(values) / len(values) for name, values in self._totals.items()}
+
+    def take(self, batch: Batch) -> Mapping[str, float | Tensor]:
+        """Take one step on a batch on the network's device; return the loss terms, of recorded steps as tensors."""
+        context = self.context
+        if self._graphs is None:
+            losses = train_step(
+                self.network, self.optimizer, self.method, batch, context, self.partition, self.objective
+            )
+            self._add(losses)
+            return losses
+        ends = (context.iteration + 1) % context.accumulate == 0
+        if ends and context.pace is not None:
+            set_rates(self.optimizer, context.pace(context.iteration / context.iterations))
+        self._unread.append(self._graphs(batch, ends).clone())
+        terms = dict(zip(self._names, self._unread[-1], strict=True))
+        if len(self._unread) == READ_EVERY:
+            self.read()
+        return terms
+
+    def read(self) -> None:
+        """Read the losses of recorded steps; raise FloatingPointError at the first step with a loss not finite."""
+        rows = torch.stack(self._unread).tolist() if self._unread else []
+        self._unread.clear()
+        for row in rows:
+            losses = dict(zip(self._names, row, strict=True))
+            _refuse_infinite(losses, self.context)
+            self._add(losses)
+
+    def _add(self, losses: Losses) -> None:
+        self._last = losses
         for name, value in losses.items():
-            totals[name].append(value)
-        report_progress("training", number + 1, context.iterations, f"loss {sum(losses.values()):.3f}")
-    return {name: sum(values) / len(values) for name, values in totals.items()}
+            self._totals[name].append(value)
+
+    def _take(self, batch: Batch, ends: bool) -> Tensor:
+        """Take a step without reading values; return the loss terms, (terms,) float64. `ends`: the optimizer steps."""
+        terms = _terms(self.objective, self.network, batch, self.context)
+        route_gradients(terms, self.network, self.partition)
+        if self.context.accumulate > 1:
+            self._gather(ends)
+        if ends:
+            self.optimizer.step()
+        self._names = tuple(term.name for term in terms)
+        return torch.stack([term.value.detach().double() for term in terms])
+
+    def _gather(self, ends: bool) -> None:
+        """Do as `_gathered`, with sums that stay in the same tensors."""
+        graded = {name: p for name, p in trained_parameters(self.network).items() if p.grad is not None}
+        for name, parameter in graded.items():
+            if name not in self._sums:
+                self._sums[name] = torch.zeros_like(parameter.detach())
+        sums = [self._sums[name] for name in graded]
+        torch._foreach_add_(sums, [p.grad for p in graded.values() if p.grad is not None])
+        if not ends:
+            return
+        for parameter, mean in zip(graded.values(), torch._foreach_div(sums, self.context.accumulate), strict=True):
+            parameter.grad = mean
+        torch._foreach_zero_(sums)
+
+
+def why_eager(network: nn.Module, method: Method, context: Context, objective: Objective) -> str:
+    """Return the reason why a CUDA graph cannot record the steps of a network, or an empty text if it can."""
+    if (where := next(network.parameters()).device.type) != "cuda":
+        return f"the device is {where}"
+    if context.eager:
+        return context.eager
+    if distributed.is_available() and distributed.is_initialized():
+        return "several processes share the training"
+    if method.local.gradients is not None:
+        return f"{method.name} takes several backward passes per step"
+    if objective is not task_objective and not getattr(objective, "recordable", False):
+        return f"the loss of {method.name} is not declared recordable"
+    if not recordable(network, context.task):
+        return f"{type(network).__name__} with the task {context.task.card.kind} is not declared recordable"
+    return ""
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -41,6 +42,7 @@ def build(*, strength: FromZero = 0.1) -> Method:
 class NearReceived:
     """The objective of the personal model: h_k(v; w_t) = F_k(v) + lambda/2 ||v - w_t||^2."""
 
+    recordable: ClassVar[bool] = True
     strength: float
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:

@@ -1,6 +1,7 @@
 """FedProx: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -37,6 +38,7 @@ def build(*, mu: FromZero = 0.01, mode: Mode = "corrected", personal: Names = ()
 class Proximal:
     """Objective: h_k(w; w_t) = F_k(w) + mu/2 ||w - w_t||^2 over the trained tensors."""
 
+    recordable: ClassVar[bool] = True
     mu: float
     inert: bool = False  # detach the term: the released code adds it only to a logged number
 

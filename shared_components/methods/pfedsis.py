@@ -6,7 +6,7 @@ Algorithm 1. Mode `corrected` follows the paper's equations, mode `as_released` 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from msgspec import Meta
@@ -151,6 +151,7 @@ class Disentanglement:
 class Objective:
     """Step 3 of Algorithm 1: L_seg trains both halves, L_ar the personal half, L_csc the global half."""
 
+    recordable: ClassVar[bool] = True
     ape: bool
     sge: bool
     released: bool
@@ -214,8 +215,9 @@ def _styles(context: Context) -> list:
 
 def _cross_style(image: Tensor, weights: Tensor, context: Context) -> Tensor:
     styles = _styles(context)
-    # K sites of (mean, deviation) of 3 channels: two tensors (K, 3)
-    means, deviations = (torch.tensor([style[i] for style in styles], device=image.device) for i in (0, 1))
+    # K sites of (mean, deviation) of 3 channels: (K, 2, 3)
+    table = context.once("styles", lambda: torch.tensor([style[:2] for style in styles], device=image.device))
+    means, deviations = table.unbind(1)
     return mix_style(image, means, deviations, context.site, weights.to(image.device))
 
 

@@ -123,6 +123,11 @@ class Segmentation:
         return Card("segmentation", self.classes, inputs_of(self.prompting), frames=self.spec.frames)
 
     @property
+    def recordable(self) -> bool:
+        """Whether a CUDA graph can record the loss: operations depend only on shapes."""
+        return self.prompting is None
+
+    @property
     def channels(self) -> int:
         """Number of classes, including background."""
         return len(self.classes)

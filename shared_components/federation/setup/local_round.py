@@ -12,7 +12,7 @@ from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.method import Batch, Context, Extras, Losses, Method, Objective, State
 from shared_components.core.partition import Partition, below, prefixed
-from shared_components.core.schedules import UNSCHEDULED
+from shared_components.core.schedules import UNSCHEDULED, write_rate
 from shared_components.core.training_settings import Training
 from shared_components.data.dataset import Features, SampleDataset, batches, once
 
@@ -102,7 +102,8 @@ class LocalRound:
             local.restore_optimizer(optimizer, below(f"{OPTIMIZER}{key}/", self.kept))
             self._optimizers[key] = optimizer
         for group in self._optimizers[key].param_groups:
-            group["lr"] = group[UNSCHEDULED] = rate * group.setdefault("of_the_job", group["lr"])
+            group[UNSCHEDULED] = rate * group.setdefault("of_the_job", group["lr"])
+            write_rate(group, group[UNSCHEDULED])
         return self._optimizers[key]
 
     def _few(self, images: int) -> Iterator[Batch]:

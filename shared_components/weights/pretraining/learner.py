@@ -2,8 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from torch import Tensor, nn
 from shared_components.common import machine
 from shared_components.core.bundle import Bundle
 from shared_components.core.initial_weights import load_initial_weights, parse_start
+from shared_components.core.recorded_steps import Graphs, recordable
+from shared_components.core.schedules import write_rate
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
 from shared_components.federation.runs.store import groups_of, named_groups
@@ -21,56 +22,7 @@ from shared_components.weights.pretraining.lessons import Lesson, layers_of, les
 from shared_components.weights.pretraining.plan import Settings, build
 
 CLIP = 1.0  # maximum norm of a step's gradient
-WARM_UP = 3  # steps before a recording, while libraries choose their kernels
 _STEPS = 2  # number of the random stream
-Shapes = tuple[tuple[str, torch.Size, torch.dtype], ...]
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A CUDA graph with its input tensors and its result."""
-
-    graph: torch.cuda.CUDAGraph
-    inputs: dict[str, Tensor]
-    result: Tensor
-
-    def replay(self, batch: Mapping[str, Tensor]) -> Tensor:
-        for name, value in batch.items():
-            self.inputs[name].copy_(value, non_blocking=True)
-        self.graph.replay()
-        return self.result
-
-
-class Graphs:
-    """Takes steps with one recorded CUDA graph per batch shape: one launch instead of thousands of small kernels.
-
-    `take` must not read values back from the GPU, and its operations must depend only on shapes. `save` returns a
-    function that restores the current state.
-    """
-
-    def __init__(self, take: Callable[[Mapping[str, Tensor]], Tensor], save: Callable[[], Callable[[], None]]) -> None:
-        self._take, self._save = take, save
-        self._recordings: dict[Shapes, Recording] = {}
-
-    def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
-        shapes = tuple((name, value.shape, value.dtype) for name, value in batch.items())
-        if shapes not in self._recordings:
-            self._recordings[shapes] = self._record(batch)
-        return self._recordings[shapes].replay(batch)
-
-    def _record(self, batch: Mapping[str, Tensor]) -> Recording:
-        inputs = {name: value.clone() for name, value in batch.items()}
-        undo, stream = self._save(), torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self._take(inputs)
-            undo()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            result = self._take(inputs)
-        return Recording(graph, inputs, result)
 
 
 class Learner:
@@ -88,7 +40,7 @@ class Learner:
         self.learnt = nn.ModuleList([self.network, *layers_of(self.lessons)]).to(self.device)
         self.optimizer = make_optimizer(self.learnt, settings)
         recorded = self.device.type == "cuda" and recordable(self.network, task)
-        self.graphs = Graphs(partial(self._take, self.lessons[0]), self._undo_function) if recorded else None
+        self.graphs = Graphs(partial(self._take, self.lessons[0]), self.optimizer) if recorded else None
         self._pairs = _by_dtype(self.average, self.network)
         self._share = torch.zeros((), device=self.device)  # weight of the next step in the moving average
 
@@ -108,10 +60,7 @@ class Learner:
     def _set(self, rate: float, share: float) -> None:
         self._share.fill_(share)
         for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+            write_rate(group, rate)
 
     def _take(self, lesson: Lesson, batch: Mapping[str, Tensor]) -> Tensor:
         """Take a step and return loss and gradient norm, which the caller checks."""
@@ -141,21 +90,6 @@ class Learner:
             else:
                 torch._foreach_copy_(averages, values)
 
-    def _undo_function(self) -> Callable[[], None]:
-        """Return a function that restores the current network, average and optimizer."""
-        tensors = [*_tensors(self.learnt), *_tensors(self.average)]
-        saved = [value.clone() for value in tensors]
-        slots = {p: {name: value.clone() for name, value in slot.items()} for p, slot in self.optimizer.state.items()}
-
-        @torch.no_grad()
-        def undo() -> None:
-            torch._foreach_copy_(tensors, saved)
-            for p, slot in self.optimizer.state.items():
-                for name, value in slot.items():
-                    value.copy_(slots[p][name] if p in slots else torch.zeros_like(value))  # AdamW starts with zeros
-
-        return undo
-
     def tensors(self) -> dict[str, Tensor]:
         states = {"learnt": self.learnt.state_dict(), "average": self.average.state_dict()}
         return named_groups(states | {"optimizer": optimizer_tensors(self.optimizer)})
@@ -168,20 +102,13 @@ class Learner:
         restore_optimizer(self.optimizer, groups.get("optimizer", {}))
 
 
-def recordable(network: nn.Module, task: Task) -> bool:
-    """Whether the operations of a step depend only on the batch's shape, as tested on a GPU."""
-    return getattr(network, "recordable", False) and task.card.kind == "segmentation" and task.prompting is None
-
-
 def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Return AdamW without weight decay of norms and biases; on a GPU, graphs can record it."""
+    """Return AdamW without weight decay of norms and biases."""
     decaying = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
-    if not decaying[0].is_cuda:
-        return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    rate = torch.tensor(settings.learning_rate, device=decaying[0].device)
-    return torch.optim.AdamW(groups, lr=rate, weight_decay=settings.weight_decay, fused=True, capturable=True)
+    fused = decaying[0].is_cuda or None
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
 
 
 def averaged_share(number: int, decay: float) -> float:

@@ -1,18 +1,21 @@
 """Steps: clipped, averaged, refused for a loss that is not finite, and recorded; a stand-in records without a GPU."""
 
-import contextlib
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 from shared_components.core.bundle import load_bundle
+from shared_components.core.recorded_steps import WARM_UP, Graphs, recordable, without_reading
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
-from shared_components.weights.pretraining.learner import WARM_UP, Graphs, Learner, make_optimizer, recordable
-from shared_components.weights.pretraining.plan import Phase, task_for
+from shared_components.weights.pretraining.learner import Learner, make_optimizer
+from shared_components.weights.pretraining.plan import Phase, Settings, task_for
 from shared_components.weights.pretraining.stream import batches
+from tests.cuda_graphs import cuda_graphs  # noqa: F401
+from tests.methods.toys import frames
 from tests.weights.pretraining.conftest import tiny
 
 
@@ -114,20 +117,6 @@ def test_a_start_from_a_file_pastes_its_weights(learner_of, tmp_path):
     assert same(weights(other.average), weights(one.network))
 
 
-def test_what_undoes_steps_sets_network_average_and_optimizer_back(learner_of):
-    """As before the recording of a CUDA graph: later steps are the same as without the undone steps."""
-    one, other = learner_of(), learner_of()
-    for steps in ((), (0, 1)):  # before the first step, and in the middle of a training
-        for number in steps:
-            assert one.step(number, batch_of()) == other.step(number, batch_of())
-        undo = one._undo_function()
-        one.step(7, batch_of(0.1))
-        one.step(8, batch_of(0.9))
-        undo()
-    assert one.step(2, batch_of()) == other.step(2, batch_of())
-    assert same(one.tensors().values(), other.tensors().values())
-
-
 @pytest.mark.parametrize(("bundle", "task", "yes"), [
     ("pvt_fpn", "segmentation", True), ("pvt_fpn", "depth", False), ("fedst", "segmentation", False),
     ("surgfed", "segmentation", False),
@@ -138,59 +127,16 @@ def test_steps_are_recorded_where_that_has_been_seen_to_work(bundle, task, yes):
     assert recordable(build_network(opened.network, out_channels=made.channels), made) is yes
 
 
-@pytest.fixture
-def recording(monkeypatch):
-    """Let a "graph" be the work that was done while it was recorded, which a replay does again."""
-    works = []
-
-    class Graph:
-        def replay(self) -> None:
-            works[-1]()
-
-    class Stream:
-        def wait_stream(self, other) -> None:
-            pass
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: contextlib.nullcontext())
-    return works
-
-
-class Sum:
-    """Adds what it is given to a weight, as recorded work does: by the tensors that it saw."""
-
-    def __init__(self, works) -> None:
-        self.weight, self.result, self.calls, self.works = torch.zeros(()), torch.zeros(()), 0, works
-
-    def take(self, batch) -> torch.Tensor:
-        self.calls += 1
-        image = batch["image"]
-
-        def work() -> None:
-            self.weight += image.sum()
-            self.result.copy_(self.weight)
-
-        self.works.append(work)
-        if self.calls % (WARM_UP + 1):  # the last call of a recording launches nothing
-            work()
-        return self.result
-
-    def undo(self):
-        kept = self.weight.clone()
-        return lambda: self.weight.copy_(kept)
-
-
-def test_a_step_reads_its_own_batch_and_another_shape_continues_from_the_same_weights(recording):
-    total = Sum(recording)
-    graphs = Graphs(total.take, total.undo)
-    assert float(graphs({"image": torch.full((2,), 3.0)})) == 6
-    assert float(graphs({"image": torch.full((2,), 4.0)})) == 14
-    assert total.calls == WARM_UP + 1
-    total = Sum(recording)
-    graphs = Graphs(total.take, total.undo)
-    graphs({"image": torch.ones(2)})
-    assert float(graphs({"image": torch.ones(5)})) == 7
-    assert total.calls == 2 * (WARM_UP + 1)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_recorded_steps_give_the_bits_of_eager_steps(learner_of, cuda_graphs, monkeypatch, precision):  # noqa: F811
+    """With the losses and the fused AdamW of recorded steps, and rates that are exact in float32."""
+    monkeypatch.setattr(Settings, "rate", lambda self, number: 2.0 ** -(8 + number))
+    one, other = (learner_of(precision=precision) for _ in range(2))
+    one.optimizer.param_groups[0]["fused"] = one.optimizer.param_groups[1]["fused"] = True
+    other.graphs = Graphs(partial(other._take, other.lessons[0]), other.optimizer)
+    for number in range(WARM_UP + 3):
+        batch = frames((64, 64), classes=2, seed=number)
+        with without_reading():
+            loss = one.step(number, batch)
+        assert other.step(number, batch) == loss
+    assert same(one.tensors().values(), other.tensors().values()) and cuda_graphs.replays == 3
