@@ -11,18 +11,19 @@ from typing import Any
 import torch
 from ignite.engine import Events
 from monai.engines import SupervisedTrainer, Workflow
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.machine import frame_workers
 from shared_components.common.progress import report_progress
 from shared_components.core.bundle import load_bundle
+from shared_components.core.fastest_step import FastestStep
 from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.method import Batch, Context, Method
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Task, checkpoint_header
-from shared_components.core.training import check_answers, check_network, make_context, train_step, training_batches
+from shared_components.core.training import TrainingSteps, check_answers, check_network, make_context, training_batches
 from shared_components.core.training_settings import Training
 from shared_components.data.dataset import Features, SampleDataset
 from shared_components.data.profile_items import ITEMS
@@ -71,17 +72,23 @@ class Rounds:
 
 
 class TrainingStep:
-    """The `iteration_update` of SupervisedTrainer: `training.train_step`, as in a federation.
+    """The `iteration_update` of SupervisedTrainer: steps of `training.TrainingSteps`, as in a federation.
 
-    `features` is the folder of the cache of `training.feature_cache_gb`, see `core.feature_cache`.
+    `features` is the folder of the cache of `training.feature_cache_gb`, see `core.feature_cache`. A GPU records steps
+    as CUDA graphs if `recorded` is true and network, method and task allow it.
 
     Raises:
         ConfigError: The network does not fit the task or method, or its features cannot be cached.
         SiteError: The network cannot be conditioned on the site, see `site_conditioning.condition_on_site`.
     """
 
-    def __init__(self, method: Method, network: nn.Module, rounds: Rounds, *, features: str = FOLDER) -> None:
+    def __init__(
+        self, method: Method, network: nn.Module, rounds: Rounds, *, features: str = FOLDER, recorded: bool = True
+    ) -> None:
         self._method, self._rounds = method, rounds
+        self._steps: TrainingSteps | None = None  # of this round
+        self._fastest = FastestStep()
+        self._eager = "" if recorded else "the option train#step#recorded is false"
         try:
             check_network(network, method, rounds.task)
             check_answers(network, rounds.task, (rounds.settings.height, rounds.settings.width))
@@ -93,27 +100,33 @@ class TrainingStep:
         site = rounds.dataset.site
         condition_on_site(method, network, self._partition, site, name=site.name, number=0, count=1)
 
-    def __call__(self, engine: SupervisedTrainer, batch: Batch) -> list[dict[str, float]]:
-        """Take one step and return [the loss terms by name, with their sum "loss"].
+    def __call__(self, engine: SupervisedTrainer, batch: Batch) -> list[dict[str, float | Tensor]]:
+        """Take one step and return [the loss terms by name, with their sum "loss"]; of recorded steps as tensors.
 
-        MONAI's handlers expect a list (`from_engine(["loss"], first=True)`).
+        MONAI's handlers expect a list (`from_engine(["loss"], first=True)`). FloatingPointError as `TrainingSteps`.
         """
         train_mode(engine.network, self._partition)
         moved = {key: value.to(engine.state.device) for key, value in batch.items()}
         context = self._rounds.context
         context.iteration = (engine.state.iteration - 1) % context.iterations
-        losses = train_step(engine.network, engine.optimizer, self._method, moved, context, self._partition)
-        loss = sum(losses.values())
+        if self._steps is None or self._steps.context is not context:
+            context.eager = self._eager
+            steps = TrainingSteps(engine.network, engine.optimizer, self._method, context, self._partition)
+            self._steps = self._fastest.prepare(steps, [moved], auto=self._rounds.settings.precision == "auto")
+            self._steps.log()
+        losses = self._steps.take(moved)
+        if context.iteration + 1 == context.iterations:
+            self._steps.read()
         title = f"round {engine.state.epoch}/{engine.state.max_epochs} training"
-        report_progress(title, context.iteration + 1, context.iterations, f"loss {loss:.3f}")
-        return [{"loss": loss, **losses}]
+        report_progress(title, context.iteration + 1, context.iterations, self._steps.note)
+        return [{"loss": sum(losses.values()), **losses}]
 
 
 class LossMeans:
     """Handler that writes the mean of every loss term over the round to `engine.state.metrics`."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, float] = defaultdict(float)
+        self._totals: dict[str, float | Tensor] = defaultdict(float)
 
     def attach(self, engine: Workflow) -> None:
         """Attach to a trainer whose output is a list with one dict of numbers."""
@@ -126,7 +139,7 @@ class LossMeans:
             self._totals[name] += value
 
     def _publish(self, engine: Workflow) -> None:
-        engine.state.metrics.update({name: t / engine.state.epoch_length for name, t in self._totals.items()})
+        engine.state.metrics.update({name: float(t) / engine.state.epoch_length for name, t in self._totals.items()})
 
 
 class WeightSaver:

@@ -18,6 +18,7 @@ from shared_components.core.schedules import UNSCHEDULED
 
 WARM_UP = 3  # steps of each batch shape before its recording, while libraries choose their kernels
 Key = tuple[Any, ...]
+Take = Callable[..., Tensor]  # (batch, *variant) -> result
 
 _recording: ContextVar[bool] = ContextVar("recording", default=False)
 
@@ -63,14 +64,12 @@ class Graphs:
     The first `WARM_UP` steps of a shape run eagerly on a side stream. All graphs share their memory, since only one
     runs at a time and each writes its result before the next one starts.
 
-    Args:
-        take: Takes a step on a batch and returns its result. Its operations depend only on shapes and on the variant.
-        optimizer: AdamW (fused) or SGD of the steps. Its learning rates become tensors on the device, see
-            `schedules.write_rate`; SGD becomes fused, because its other versions read the rate on the host.
+    The learning rates of the optimizer, AdamW or SGD, become tensors on the device, see `schedules.write_rate`. It
+    becomes fused, because SGD otherwise reads the rate on the host.
     """
 
-    def __init__(self, take: Callable[..., Tensor], optimizer: torch.optim.Optimizer) -> None:
-        self._take, self._optimizer = take, optimizer
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
         self._recordings: dict[Key, Recording] = {}
         self._steps: Counter[Key] = Counter()
         self._stream = torch.cuda.Stream()
@@ -80,24 +79,27 @@ class Graphs:
                 group.setdefault(UNSCHEDULED, group["lr"])
                 group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
 
-    def __call__(self, batch: Mapping[str, Tensor], *variant: Any) -> Tensor:
-        """Take a step; the result is overwritten by the next step."""
+    def __call__(self, take: Take, batch: Mapping[str, Tensor], *variant: Any) -> Tensor:
+        """Take a step on a batch and return its result, which the next step overwrites.
+
+        The operations of ``take`` depend only on the batch's shapes and the variant; it is the same in every call.
+        """
         key = (*variant, *((name, value.shape, value.dtype) for name, value in batch.items()))
         if key not in self._recordings:
             self._steps[key] += 1
             if self._steps[key] <= WARM_UP:
-                return self._warm_up(batch, variant)
-            self._recordings[key] = self._record(batch, variant)
+                return self._warm_up(take, batch, variant)
+            self._recordings[key] = self._record(take, batch, variant)
         return self._recordings[key].replay(batch)
 
-    def _warm_up(self, batch: Mapping[str, Tensor], variant: Key) -> Tensor:
+    def _warm_up(self, take: Take, batch: Mapping[str, Tensor], variant: Key) -> Tensor:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream), without_reading():
-            result = self._take(batch, *variant)
+            result = take(batch, *variant)
         torch.cuda.current_stream().wait_stream(self._stream)
         return result
 
-    def _record(self, batch: Mapping[str, Tensor], variant: Key) -> Recording:
+    def _record(self, take: Take, batch: Mapping[str, Tensor], variant: Key) -> Recording:
         inputs = {name: value.clone() for name, value in batch.items()}
         pool = next((recording.graph.pool() for recording in self._recordings.values()), None)
         graph = torch.cuda.CUDAGraph()
@@ -105,7 +107,7 @@ class Graphs:
         capture = torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
         try:
             with self._capturable(), without_reading(), capture:
-                result = self._take(inputs, *variant)
+                result = take(inputs, *variant)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             raise ValueError(

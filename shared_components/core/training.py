@@ -191,18 +191,23 @@ class TrainingSteps:
         self.network, self.optimizer, self.method = network, optimizer, method
         self.context, self.partition, self.objective = context, partition, objective or method.local.objective
         self.why_eager = why_eager(network, method, context, self.objective)
-        self._graphs = None if self.why_eager else Graphs(self._take, optimizer)
+        self._graphs = None if self.why_eager else Graphs(optimizer)
         self._names: tuple[str, ...] = ()  # of the loss terms
         self._sums: dict[str, Tensor] = {}  # gradients of batches before the next optimizer step
         self._unread: list[Tensor] = []  # losses of recorded steps, each (terms,)
         self._totals: dict[str, list[float]] = defaultdict(list)
         self._last: Losses = {}  # losses read last
-        if next(network.parameters()).device.type == "cuda":
-            how = f"eager, because {self.why_eager}" if self.why_eager else "recorded as CUDA graphs"
-            logger.info("round %d: training steps are %s", context.round + 1, how)
+
+    def log(self) -> None:
+        """Log whether a GPU records the steps, and otherwise the reason."""
+        if next(self.network.parameters()).device.type == "cuda":
+            how = f"eager: {self.why_eager}" if self.why_eager else "recorded as CUDA graphs"
+            logger.info("round %d: training steps are %s", self.context.round + 1, how)
 
     def run(self, batches: Iterable[Batch]) -> Losses:
         """Train on each batch, and return the mean of each loss term over the steps in which it occurs."""
+        if not self._last:
+            self.log()
         train_mode(self.network, self.partition)
         context, where = self.context, next(self.network.parameters()).device
         context.gathered.clear()
@@ -213,10 +218,14 @@ class TrainingSteps:
         for number, batch in enumerate(batches):
             context.iteration = number
             self.take({key: value.to(where) for key, value in batch.items()})
-            note = f"loss {sum(self._last.values()):.3f}" if self._last else ""
-            report_progress("training", number + 1, context.iterations, note)
+            report_progress("training", number + 1, context.iterations, self.note)
         self.read()
         return {name: sum(values) / len(values) for name, values in self._totals.items()}
+
+    @property
+    def note(self) -> str:
+        """Loss of the step that was read last, for progress reports."""
+        return f"loss {sum(self._last.values()):.3f}" if self._last else ""
 
     def take(self, batch: Batch) -> Mapping[str, float | Tensor]:
         """Take one step on a batch on the network's device; return the loss terms, of recorded steps as tensors."""
@@ -230,7 +239,7 @@ class TrainingSteps:
         ends = (context.iteration + 1) % context.accumulate == 0
         if ends and context.pace is not None:
             set_rates(self.optimizer, context.pace(context.iteration / context.iterations))
-        self._unread.append(self._graphs(batch, ends).clone())
+        self._unread.append(self._graphs(self._take, batch, ends).clone())
         terms = dict(zip(self._names, self._unread[-1], strict=True))
         if len(self._unread) == READ_EVERY:
             self.read()

@@ -244,10 +244,10 @@ def test_a_step_that_cannot_be_recorded_names_the_settings_that_switch_recording
     def take(batch):
         return batch["image"] * float(batch["image"].sum())
 
-    graphs = Graphs(take, torch.optim.SGD([weight], lr=0.1))
+    graphs = Graphs(torch.optim.SGD([weight], lr=0.1))
     for _ in range(WARM_UP):
-        graphs({"image": torch.ones(2)})
+        graphs(take, {"image": torch.ones(2)})
     with pytest.raises(ValueError, match=r"not permitted when stream .*; write recorded_steps: false in limits\.yaml"):
-        graphs({"image": torch.ones(2)})
+        graphs(take, {"image": torch.ones(2)})
     assert all(not group["capturable"] for group in graphs._optimizer.param_groups)
     assert Graph.replays == 0

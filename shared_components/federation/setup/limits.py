@@ -66,6 +66,7 @@ class Limits(Schema, frozen=True):
         feature_cache_gb: Disk space for the features of frozen encoders, in 10^9 bytes; 0: none.
         frame_cache_gb: Disk space for the decoded frames of a run, in 10^9 bytes; 0: none.
         workers: Threads that read frames; by default up to 4 beside a GPU, otherwise none.
+        recorded_steps: Whether a GPU may record training steps as CUDA graphs.
         arguments: Largest whole number, except seeds, in the arguments of method, task and network; also the largest
             length of a list there.
         privacy: Noise that the site demands on its updates; without it, the site demands none.
@@ -87,6 +88,7 @@ class Limits(Schema, frozen=True):
     feature_cache_gb: Annotated[float, Meta(ge=0, le=10**6)] = 20
     frame_cache_gb: Annotated[float, Meta(ge=0, le=10**6)] = 20
     workers: Annotated[int, Meta(ge=0, le=64)] | None = None
+    recorded_steps: bool = True
     arguments: Count = 100_000
     privacy: Demand | None = None
 
@@ -94,6 +96,13 @@ class Limits(Schema, frozen=True):
 def limits_of(site: Site) -> Limits:
     """Return the limits in `limits_file`."""
     return read_limits(limits_file(site))
+
+
+def why_unrecorded(limits: Limits, job: Job) -> str:
+    """Return the reason why a site does not record the training steps of a job, or an empty text."""
+    if not limits.recorded_steps:
+        return f"recorded_steps is false in {FILE}"
+    return "the job adds noise to updates" if job.noise else ""
 
 
 def limits_file(site: Site) -> Path:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from shared_components.common.progress import follow
 from shared_components.core import evaluation
 from shared_components.core import training as local
+from shared_components.core.fastest_step import FastestStep
 from shared_components.core.method import Batch, Context, Extras, Losses, Method, Objective, State
 from shared_components.core.partition import Partition, below, prefixed
 from shared_components.core.schedules import UNSCHEDULED, write_rate
@@ -33,8 +35,10 @@ class LocalRound:
     validation: SampleDataset | None = None  # validation frames, if the method trains with them
     features: Features | None = None  # cached features, see `feature_cache`
     workers: int = 0  # threads that read and augment samples
+    fastest: FastestStep | None = None  # measures how a GPU takes steps fastest, if it is given
     stop: Callable[[], None] = lambda: None  # called before every batch; raises if the server has ended the task
     _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    _steps: dict[str, tuple[tuple, local.TrainingSteps]] = field(default_factory=dict)  # of each optimizer, with tools
 
     def run(self) -> Losses:
         """Run the round's local iterations, with the method's own update or the plain loop."""
@@ -54,9 +58,18 @@ class LocalRound:
         network = network or self.network
         count = self.settings.iterations if iterations is None else iterations
         self.context.iterations = count
-        optimizer, partition = self._optimizer(key, network, rate), partition or self.partition
-        stream = self._augmented(count)
-        return local.local_iterations(network, optimizer, self.method, stream, self.context, partition, objective)
+        optimizer = self._optimizer(key, network, rate)
+        chosen = objective or self.method.local.objective
+        known = network, optimizer, self.method, self.context, partition or self.partition, chosen
+        stream, earlier = self._augmented(count), self._steps.get(key)
+        if earlier is None or not all(a is b for a, b in zip(earlier[0], known, strict=True)):
+            steps = local.TrainingSteps(*known)
+            if self.fastest is not None and self._device.type == "cuda":
+                first = list(islice(stream, 1))
+                steps = self.fastest.prepare(steps, first, auto=self.settings.precision == "auto")
+                stream = chain(first, stream)
+            self._steps[key] = known, steps
+        return self._steps[key][1].run(stream)
 
     def batches(self, iterations: int) -> Iterator[Batch]:
         """Yield augmented training batches on the network's device."""

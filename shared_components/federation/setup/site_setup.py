@@ -49,6 +49,7 @@ class SiteSetup:
     encoder: str = ""  # name of the text encoder, if the network is conditioned on the site's text
     cache: FrameCache | None = None
     workers: int = 0  # threads that read and augment training samples
+    eager: str = ""  # reason not to record training steps, see `Context`
 
     @property
     def size(self) -> tuple[int, int]:

@@ -38,7 +38,7 @@ from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.setup.allowed_payload import Expected
-from shared_components.federation.setup.limits import limits_of
+from shared_components.federation.setup.limits import limits_of, why_unrecorded
 from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site, wrong_kind
 from shared_components.federation.site import disclosure
@@ -200,7 +200,7 @@ class SiteRunner:
         extras = work.measure()
         clock.mark("measuring")
         report_progress("saving")
-        save(setup, files, request.round, work.tensors(), best)
+        save(setup, files, request.round, work.tensors(), best, state.fastest)
         clock.mark("saving")
         samples = len(self._samples(setup, request, "train"))
         reply = {"samples": samples, "loss": loss, **scored, "seconds": clock.seconds}
@@ -212,6 +212,7 @@ class SiteRunner:
         setup = set_up_site(request.job, site, start_weights=self.start_weights, sites=sites)
         limits = limits_of(site)
         setup.workers = machine.frame_workers() if limits.workers is None else limits.workers
+        setup.eager = why_unrecorded(limits, request.job)
         if limit := limits.frame_cache_gb:
             setup.cache = FrameCache(self._files(request).folder / frame_cache.FOLDER, limit=int(limit * GB))
         return setup
@@ -231,11 +232,12 @@ class SiteRunner:
             settings, setup.task, round=request.round, rounds=request.job.rounds,
             rate=setup.method.local.rates(request.round), site=request.place.index, sites=request.place.sites,
             items=request.items, received=request.pieces, broadcast=request.groups, memory=dict(state.memory),
+            eager=setup.eager,
         )  # fmt: skip
         features = open_cache(setup.network, setup.partition, settings, self._files(request).folder / FOLDER)
         return LocalRound(
             setup.network, setup.partition, context, setup.method, dataset, settings, state.optimizers,
-            features=features, workers=setup.workers, stop=self._refuse_if_stopped,
+            features=features, workers=setup.workers, fastest=state.fastest, stop=self._refuse_if_stopped,
         )  # fmt: skip
 
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:

@@ -5,6 +5,7 @@ from typing import Any
 
 from shared_components.core import evaluation
 from shared_components.core.best_checkpoint import is_best
+from shared_components.core.fastest_step import FastestStep
 from shared_components.core.method import State
 from shared_components.core.partition import Role, below, cut, paste, prefixed
 from shared_components.core.task import Scores
@@ -22,14 +23,17 @@ class SiteState:
 
     restored: bool = False  # False before the first round
     best: dict[str, Any] = field(default_factory=dict)  # metric, value and round of the best model
+    fastest: FastestStep = field(default_factory=FastestStep)
     optimizers: State = field(default_factory=dict)
     memory: State = field(default_factory=dict)
 
 
-def save(setup: SiteSetup, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
-    """Save the state after a round: LOCAL pieces, the tensors of the local work, and the best model's score."""
+def save(
+    setup: SiteSetup, files: RoundFiles, round: int, work: State, best: dict[str, Any], fastest: FastestStep
+) -> None:
+    """Save the state after a round: LOCAL pieces, the tensors of the local work, the best model's score, the choice."""
     own = prefixed(OWN, cut(setup.network.state_dict(), setup.partition, Role.LOCAL))
-    files.save(round, own | work, {"best": best})
+    files.save(round, own | work, {"best": best, "fastest_step": fastest.to_json()})
 
 
 def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | None, *, name: str) -> SiteState:
@@ -49,7 +53,8 @@ def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | Non
     _, tensors, values = loaded
     paste(below(OWN, tensors), setup.partition, setup.network.state_dict())
     optimizers = {key: value for key, value in tensors.items() if key.startswith(OPTIMIZER)}
-    return SiteState(True, values["best"], optimizers, memory_of(tensors))
+    fastest = FastestStep.from_json(values.get("fastest_step", {}))  # earlier versions saved none
+    return SiteState(True, values["best"], fastest, optimizers, memory_of(tensors))
 
 
 def save_best(

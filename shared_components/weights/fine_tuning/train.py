@@ -30,7 +30,9 @@ from shared_components.core import evaluation
 from shared_components.core.best_checkpoint import TrainedToBest, train_to_best
 from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Metric
+from shared_components.core.fastest_step import FastestStep
 from shared_components.core.initial_weights import parse_start, source_of
+from shared_components.core.recorded_steps import WARM_UP
 from shared_components.core.task import Scores, Task, choose_task
 from shared_components.core.trained_model import input_size, load_trained, with_wanted_classes
 from shared_components.core.training import make_context
@@ -38,6 +40,7 @@ from shared_components.data.files.classes import coarser_ids
 from shared_components.data.samples import Sample, read_sample
 from shared_components.data.site import Site
 from shared_components.federation.messages import Job
+from shared_components.federation.setup.limits import limits_of, why_unrecorded
 from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site
 from shared_components.inference.folder import ResultFolder
@@ -150,11 +153,12 @@ class _Training:
         )  # fmt: skip
         setup = set_up_site(job, self.site, start_weights=self.file if self.start == "file" else None)
         setup.network.to(self.device)
-        training = setup.bundle.training
+        training, eager = setup.bundle.training, why_unrecorded(limits_of(self.site), job)
         work = LocalRound(
-            setup.network, setup.partition, make_context(training, setup.task, round=0, site=0, rounds=1),
+            setup.network, setup.partition, make_context(training, setup.task, round=0, site=0, rounds=1, eager=eager),
             setup.method, setup.dataset(self.frames["train"]), training,
             validation=setup.dataset(self.frames["validation"]), workers=machine.frame_workers(),
+            fastest=FastestStep(),
         )  # fmt: skip
         return setup, work
 
@@ -187,6 +191,8 @@ class _Training:
         best = {metric.name: {"mean": trained.best}}
         setup.save_model(folder.part / MODEL, name=self.site.name, round=1, scores=best)
         facts = self._facts(plan, setup) | {"steps": trained.steps, "remarks": list(remarks)}
+        if work.fastest is not None and (measured := work.fastest.to_json()):
+            facts["fastest_step"] = measured
         folder.appear(facts | {"before": before, "after": after, "seconds": round(time.monotonic() - began, 1)})
         chosen = metric.better(trained.best or 0.0, trained.before or 0.0)
         return Outcome(folder.path, metric, before, after, trained.steps, chosen, remarks)
@@ -239,7 +245,8 @@ def _measure(setup: SiteSetup, work: LocalRound, frames: Mapping[str, Sequence[S
 
     with changed(lambda step: Step("measuring")):
         report_progress("measuring")
-        work.train(iterations=1)
+        # a GPU records the step after the warm-up
+        work.train(iterations=1 if machine.device().type == "cpu" else WARM_UP + 1)
         steps = [timed(lambda: work.train(iterations=1))]
         while len(steps) < _TIMED and sum(steps) < _LONG:
             steps.append(timed(lambda: work.train(iterations=1)))

@@ -40,7 +40,7 @@ class Learner:
         self.learnt = nn.ModuleList([self.network, *layers_of(self.lessons)]).to(self.device)
         self.optimizer = make_optimizer(self.learnt, settings)
         recorded = self.device.type == "cuda" and recordable(self.network, task)
-        self.graphs = Graphs(partial(self._take, self.lessons[0]), self.optimizer) if recorded else None
+        self.graphs = Graphs(self.optimizer) if recorded else None
         self._pairs = _by_dtype(self.average, self.network)
         self._share = torch.zeros((), device=self.device)  # weight of the next step in the moving average
 
@@ -52,7 +52,7 @@ class Learner:
         lesson = self.lessons[number % len(self.lessons)]
         batch = lesson[0].add_randomness(batch, torch.Generator().manual_seed(seed))
         if self.graphs is not None:
-            return _finite(number, self.graphs(batch))
+            return _finite(number, self.graphs(partial(self._take, self.lessons[0]), batch))
         loss = _finite(number, self._learn(lesson, batch))
         self._move()
         return loss

@@ -1,7 +1,6 @@
 """Steps: clipped, averaged, refused for a loss that is not finite, and recorded; a stand-in records without a GPU."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -133,7 +132,7 @@ def test_recorded_steps_give_the_bits_of_eager_steps(learner_of, cuda_graphs, mo
     monkeypatch.setattr(Settings, "rate", lambda self, number: 2.0 ** -(8 + number))
     one, other = (learner_of(precision=precision) for _ in range(2))
     one.optimizer.param_groups[0]["fused"] = one.optimizer.param_groups[1]["fused"] = True
-    other.graphs = Graphs(partial(other._take, other.lessons[0]), other.optimizer)
+    other.graphs = Graphs(other.optimizer)
     for number in range(WARM_UP + 3):
         batch = frames((64, 64), classes=2, seed=number)
         with without_reading():
