@@ -99,7 +99,15 @@ class Graph:
                     old.copy_(new)
 
 
+def eager_by_context(network, optimizer, method, context, objective) -> str:
+    """Stands for `training.why_eager`, which records nothing on a CPU."""
+    return context.eager
+
+
 class Stream:
+    def __init__(self, device=None) -> None:
+        pass
+
     def wait_stream(self, other) -> None:
         pass
 
@@ -120,6 +128,7 @@ def cuda_graphs(monkeypatch) -> type[Graph]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "graph", capture)
     monkeypatch.setattr(Graph, "replays", 0)

@@ -3,7 +3,8 @@
 Both networks take turns in one run at 512x640 (height x width): a training step of 8 frames in float32 and in mixed
 precision, and the prediction of one frame. The paper reports 15.20 ms for the prediction (Table II, its GPU). The table
 also has the share of the arithmetic limit: multiply-adds per second, counted by PyTorch, divided by the multiply-adds
-per second of a large matrix product in the same precision. A step counts as three forward passes.
+per second of a large matrix product in the same precision. A step counts as three forward passes. Sites' steps follow,
+recorded as CUDA graphs and eager.
 """
 
 import copy
@@ -21,10 +22,17 @@ from torch.nn import functional as F
 from evidence.benchmarks.pretraining_cost import counted
 from evidence.benchmarks.turns import fastest
 from shared_components.core.bundle import load_bundle
+from shared_components.core.fastest_step import FastestStep
+from shared_components.core.method import load_method
 from shared_components.core.optimizers import AdamW
+from shared_components.core.partition import Role, cut, partition_network
 from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.task import make_task
 from shared_components.core.trained_model import load_trained
+from shared_components.core.training import TrainingSteps, make_context, make_optimizer
+from shared_components.core.training_settings import Training
 from shared_components.federation.runs.provenance import commit
+from shared_components.networks.bundle_config import build_network, bundle_for
 from shared_components.networks.fused_fpn import fuse
 from shared_components.scenes.scene import render_video
 from shared_components.weights.pretraining.learner import Learner
@@ -35,6 +43,7 @@ TURNS, REPEATS, PRODUCT = 3, 5, 8192  # rows of the large matrices
 PRETRAINED = ((96, 128), (192, 256), (512, 640))
 PAPER_MS = 15.20
 OURS, PEER = "pvt_fpn", "MONAI FlexibleUNet, efficientnet-b0"
+METHODS = ("fedavg", "pfedsis", "fedprox")
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -46,7 +55,9 @@ def main() -> int:
         return 1
     device = torch.device("cuda")
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, commit {commit()}; {HEIGHT}x{WIDTH}, TF32 off")
-    for line in chain(table(device, size=(HEIGHT, WIDTH), batch=BATCH, product=PRODUCT), pretraining_steps(device)):
+    size = (HEIGHT, WIDTH)
+    parts = table(device, size=size, batch=BATCH, product=PRODUCT), pretraining_steps(device), site_steps(device, size)
+    for line in chain(*parts):
         print(line, flush=True)
     return 0
 
@@ -140,6 +151,25 @@ def pretraining_steps(device: torch.device, *, sizes: Sequence[tuple[int, int]] 
             f"pretrain {height}x{width}, {BATCH} frames: {found['graphs'] * 1e3:.2f} ms by graphs, "
             f"{found['plain'] * 1e3:.2f} without; losses of {TURNS} steps are {apart:.4f} apart at most"
         )
+
+
+def site_steps(device: torch.device, size: tuple[int, int]) -> Iterator[str]:
+    """Yield a line for each method: a site's step in every candidate of `fastest_step`, in one run."""
+    for name in METHODS:
+        method, bundle = load_method(name), load_bundle(bundle_for(name))
+        network = build_network(bundle.network, out_channels=CLASSES).to(device)
+        partition, settings = partition_network(network, method.partition), Training(precision="auto")
+        task = make_task("segmentation", classes=[str(number) for number in range(CLASSES)])
+        received = cut(network.state_dict(), partition, Role.GLOBAL, Role.MIXED)
+        styles = {"style": [[[0.5] * 3, [0.2] * 3]] * 3}
+        context = make_context(settings, task, round=0, site=0, rounds=1, items=styles, received=received)
+        batch = {"image": torch.rand(BATCH, 3, *size), "label": torch.randint(CLASSES, (BATCH, *size))}
+        if (draw := method.local.random_inputs) is not None:
+            batch |= draw(BATCH, context, context.generator)
+        speed = FastestStep()
+        steps = TrainingSteps(network, make_optimizer(network, settings), method, context, partition)
+        choice = speed.measure(steps, batch, auto=True)
+        yield f"{name}, step of {BATCH}: {speed}; fastest: {choice}"
 
 
 def autocast(device: torch.device, kind: torch.dtype) -> AbstractContextManager[object]:

@@ -86,13 +86,15 @@ class FastestStep:
         if not first or next(steps.network.parameters()).device.type != "cuda":
             return steps
         if self.choice is None:
-            self._measure(steps, first[0], auto)
-            times = ", ".join(f"{name} {ms:.1f} ms" for name, ms in self.milliseconds.items())
-            logger.info("fastest training step: %s (%s)", self.choice, times)
-        assert self.choice is not None
+            self.choice = self.measure(steps, first[0], auto=auto)
+            logger.info("fastest training step: %s (%s)", self.choice, self)
         return self.choice.apply(steps)
 
-    def _measure(self, steps: TrainingSteps, batch: Batch, auto: bool) -> None:
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {ms:.1f} ms" for name, ms in self.milliseconds.items())
+
+    def measure(self, steps: TrainingSteps, batch: Batch, *, auto: bool) -> Choice:
+        """Time each candidate on a batch, see `prepare`; return the fastest."""
         context, where = steps.context, next(steps.network.parameters()).device
         batch = {key: value.to(where) for key, value in batch.items()}
         eager, precision, iteration = context.eager, context.precision, context.iteration
@@ -105,11 +107,11 @@ class FastestStep:
             try:
                 for _ in range(WARM_UP + 1):
                     timed.take(batch)
-                torch.cuda.synchronize()
+                torch.cuda.synchronize(where)
                 began = self.clock()
                 for _ in range(TIMED):
                     timed.take(batch)
-                torch.cuda.synchronize()
+                torch.cuda.synchronize(where)
                 return 1e3 * (self.clock() - began) / TIMED
             except torch.OutOfMemoryError:
                 if choice == first:
@@ -120,8 +122,9 @@ class FastestStep:
                 context.eager, context.precision = eager, precision
 
         first = Choice(recorded=not steps.why_eager, precision="bf16" if precision == "bf16" else "float32")
-        self.choice, self.milliseconds = fastest(first, milliseconds, auto=auto)
+        choice, self.milliseconds = fastest(first, milliseconds, auto=auto)
         context.iteration = iteration
+        return choice
 
 
 def fastest(first: Choice, milliseconds: Callable[[Choice], float], *, auto: bool) -> tuple[Choice, dict[str, float]]:

@@ -72,12 +72,13 @@ class Graphs:
         self._optimizer = optimizer
         self._recordings: dict[Key, Recording] = {}
         self._steps: Counter[Key] = Counter()
-        self._stream = torch.cuda.Stream()
+        self._device = optimizer.param_groups[0]["params"][0].device
+        self._stream = torch.cuda.Stream(self._device)
         for group in optimizer.param_groups:
             group["fused"] = True
             if not isinstance(group["lr"], Tensor):
                 group.setdefault(UNSCHEDULED, group["lr"])
-                group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
+                group["lr"] = torch.tensor(group["lr"], device=self._device)
 
     def __call__(self, take: Take, batch: Mapping[str, Tensor], *variant: Any) -> Tensor:
         """Take a step on a batch and return its result, which the next step overwrites.
@@ -85,12 +86,13 @@ class Graphs:
         The operations of ``take`` depend only on the batch's shapes and the variant; it is the same in every call.
         """
         key = (*variant, *((name, value.shape, value.dtype) for name, value in batch.items()))
-        if key not in self._recordings:
-            self._steps[key] += 1
-            if self._steps[key] <= WARM_UP:
-                return self._warm_up(take, batch, variant)
-            self._recordings[key] = self._record(take, batch, variant)
-        return self._recordings[key].replay(batch)
+        with torch.cuda.device(self._device):
+            if key not in self._recordings:
+                self._steps[key] += 1
+                if self._steps[key] <= WARM_UP:
+                    return self._warm_up(take, batch, variant)
+                self._recordings[key] = self._record(take, batch, variant)
+            return self._recordings[key].replay(batch)
 
     def _warm_up(self, take: Take, batch: Mapping[str, Tensor], variant: Key) -> Tensor:
         self._stream.wait_stream(torch.cuda.current_stream())

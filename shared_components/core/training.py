@@ -190,7 +190,7 @@ class TrainingSteps:
     ) -> None:
         self.network, self.optimizer, self.method = network, optimizer, method
         self.context, self.partition, self.objective = context, partition, objective or method.local.objective
-        self.why_eager = why_eager(network, method, context, self.objective)
+        self.why_eager = why_eager(network, optimizer, method, context, self.objective)
         self._graphs = None if self.why_eager else Graphs(optimizer)
         self._names: tuple[str, ...] = ()  # of the loss terms
         self._sums: dict[str, Tensor] = {}  # gradients of batches before the next optimizer step
@@ -285,12 +285,16 @@ class TrainingSteps:
         torch._foreach_zero_(sums)
 
 
-def why_eager(network: nn.Module, method: Method, context: Context, objective: Objective) -> str:
+def why_eager(
+    network: nn.Module, optimizer: torch.optim.Optimizer, method: Method, context: Context, objective: Objective
+) -> str:
     """Return the reason why a CUDA graph cannot record the steps of a network, or an empty text if it can."""
     if (where := next(network.parameters()).device.type) != "cuda":
         return f"the device is {where}"
     if context.eager:
         return context.eager
+    if not isinstance(optimizer, AdamW | SGD):
+        return f"the optimizer is {type(optimizer).__name__}"
     if distributed.is_available() and distributed.is_initialized():
         return "several processes share the training"
     if method.local.gradients is not None:

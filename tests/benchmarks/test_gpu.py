@@ -7,6 +7,9 @@ import torch
 
 from evidence.benchmarks import gpu
 from evidence.benchmarks.pretraining_cost import counted
+from shared_components.core import training
+from tests.cuda_graphs import cuda_graphs, eager_by_context  # noqa: F401
+from tests.narrow import make_narrow
 
 
 def test_without_a_gpu_it_refuses_by_a_sentence(capsys, monkeypatch):
@@ -40,6 +43,21 @@ def test_steps_of_a_pre_training_are_timed_with_and_without_graphs(monkeypatch):
         float, re.search(r": ([\d.]+) ms .*, ([\d.]+) without; .* ([\d.]+) apart", line).groups()
     )
     assert by_graphs > 0 and without > 0 and apart == 0
+
+
+def test_sites_steps_are_timed_recorded_and_eager(monkeypatch, cuda_graphs):  # noqa: F811
+    make_narrow(monkeypatch)
+    monkeypatch.setattr(gpu, "BATCH", 2)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(training, "why_eager", eager_by_context)
+    lines = list(gpu.site_steps(torch.device("cpu"), (32, 64)))
+    torch.backends.cudnn.benchmark = False
+    torch.set_float32_matmul_precision("highest")
+    for name, line in zip(gpu.METHODS, lines, strict=True):
+        assert line.startswith(f"{name}, step of 2: ") and "; fastest: " in line
+        times = {recorded: re.findall(rf"\w+{recorded}\S* ([\d.]+) ms", line) for recorded in (" recorded", "")}
+        assert all(float(ms) > 0 for found in times.values() for ms in found) and all(times.values())
+    assert cuda_graphs.replays > 0
 
 
 def test_multiply_adds_are_those_of_a_hand_count():

@@ -11,6 +11,7 @@ import torch
 
 from shared_components import bundle_engines as engines
 from shared_components.cli import main
+from shared_components.core import training
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import score_quickly
 from shared_components.core.initial_weights import START_VARIABLE
@@ -29,7 +30,9 @@ from shared_components.networks.sam2_architectures import ARCHITECTURES
 from shared_components.scenes.site import write_site
 from tests.bundles.conftest import SIZES, masks
 from tests.changed_method import changed
+from tests.cuda_graphs import cuda_graphs, eager_by_context
 from tests.federation.conftest import same
+from tests.narrow import make_narrow
 from tests.networks import own
 from tests.networks.conftest import TOY
 from tests.networks.test_sam2_checkpoint import published
@@ -57,6 +60,31 @@ def test_training_leaves_the_last_and_the_best_weights(run, bundle, method, site
     assert notes["classes"] == "background,shaft,wrist,clasper"
     state = workflow.parser.get_parsed_content("validate#evaluator").state
     assert notes["validation_dice"] == str(state.best_metric) and notes["round"] == str(state.best_metric_epoch)
+
+
+@BOTH
+def test_recorded_steps_train_as_eager_steps(run, bundle, method, site_config, small, tmp_path, request, monkeypatch):
+    graphs = request.getfixturevalue(cuda_graphs.__name__)
+    make_narrow(monkeypatch)
+    sizes = small | {"training#iterations": 4, "training#optimizer": "sgd", "training#learning_rate": 2**-11}
+    ends = []
+    for name in ("eager", "recorded"):
+        with monkeypatch.context() as patch:
+            if name == "recorded":
+                patch.setattr(training, "why_eager", eager_by_context)
+            out = str(tmp_path / name)
+            workflow = run(bundle, "train", site_config=str(site_config), output_dir=out, **sizes)
+        losses = workflow.parser.get_parsed_content("train#trainer").state.metrics
+        ends.append((losses, load_weights(tmp_path / name / "model.safetensors")))
+    assert {type(value) for value in ends[1][0].values()} == {float}
+    assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-4)
+    torch.testing.assert_close(ends[1][1], ends[0][1], rtol=1e-3, atol=1e-5)
+    assert graphs.replays == 2  # in both rounds, one step follows the warm-up
+    out = str(tmp_path / "off")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "why_eager", eager_by_context)
+        run(bundle, "train", site_config=str(site_config), output_dir=out, **{"train#step#recorded": False}, **sizes)
+    assert graphs.replays == 2
 
 
 def test_the_number_of_classes_follows_the_site(run, three_class_site, small, tmp_path):

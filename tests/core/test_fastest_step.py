@@ -9,7 +9,7 @@ from shared_components.core import fastest_step, training
 from shared_components.core.fastest_step import Choice, FastestStep, fastest
 from shared_components.core.training import TrainingSteps
 from tests.core.test_recorded_steps import Run
-from tests.cuda_graphs import cuda_graphs  # noqa: F401
+from tests.cuda_graphs import cuda_graphs, eager_by_context  # noqa: F401
 
 PLAIN = Choice(recorded=False)
 
@@ -17,7 +17,7 @@ PLAIN = Choice(recorded=False)
 @pytest.fixture(autouse=True)
 def settings_of_torch(monkeypatch):
     """Restore them after each test."""
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(fastest_step.machine, "fast_bf16", lambda: True)
     yield
     torch.backends.cudnn.benchmark = False
@@ -61,7 +61,7 @@ def test_a_candidate_without_enough_memory_is_left_out():
 
 def measured(monkeypatch, run, seconds):
     """Measure on the CPU with a clock that advances by the given seconds between two readings."""
-    monkeypatch.setattr(training, "why_eager", lambda network, method, context, objective: context.eager)
+    monkeypatch.setattr(training, "why_eager", eager_by_context)
     steps = TrainingSteps(run.network, run.optimizer, run.method, run.context, run.partition)
     ticks, now = iter(seconds), [0.0, False]
 
@@ -71,7 +71,7 @@ def measured(monkeypatch, run, seconds):
         return now[0]
 
     speed = FastestStep(clock=clock)
-    speed._measure(steps, run.batch(0), False)
+    speed.choice = speed.measure(steps, run.batch(0), auto=False)
     return speed, steps
 
 

@@ -217,9 +217,11 @@ def test_the_reason_for_eager_steps_is_named(monkeypatch):
     network = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(device=torch.device("cuda"))]), recordable=True)
     other = SimpleNamespace(parameters=network.parameters)
 
-    def reason(method="fedavg", task=SEGMENTATION, network=network, eager=""):
-        known = replace(context(), task=task, eager=eager)
-        return why_eager(network, load_method(method), known, load_method(method).local.objective)
+    plain = make_optimizer(nn.Linear(1, 1), Training())
+
+    def reason(method="fedavg", task=SEGMENTATION, network=network, optimizer=plain, eager=""):
+        known = load_method(method), replace(context(), task=task, eager=eager), load_method(method).local.objective
+        return why_eager(network, optimizer, *known)
 
     assert reason() == reason("fedprox") == reason("pfedsis") == reason("fedbn") == ""
     assert reason(eager="limits.yaml says so") == "limits.yaml says so"
@@ -227,7 +229,8 @@ def test_the_reason_for_eager_steps_is_named(monkeypatch):
     assert reason("fedrep") == "the loss of fedrep is not declared recordable"
     assert reason(network=other) == "SimpleNamespace with the task segmentation is not declared recordable"
     assert reason(task=make_task("depth")) == "SimpleNamespace with the task depth is not declared recordable"
-    assert why_eager(Tiny(out_channels=2), load_method("fedavg"), context(), task_objective) == "the device is cpu"
+    assert reason(optimizer=torch.optim.RMSprop(nn.Linear(1, 1).parameters())) == "the optimizer is RMSprop"
+    assert reason(network=Tiny(out_channels=2)) == "the device is cpu"
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     assert reason() == "several processes share the training"
 

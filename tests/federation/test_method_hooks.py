@@ -4,9 +4,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from shared_components.core import training
 from shared_components.core.method import Aggregation, Models, Term
 from shared_components.core.partition import Role, Slice
+from shared_components.core.recorded_steps import WARM_UP
 from shared_components.federation.messages import FederationError
+from tests.cuda_graphs import cuda_graphs
 from tests.federation.conftest import TINY, Federation, make_job, rewritten
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
@@ -142,3 +145,23 @@ def test_a_job_that_ends_before_what_its_arguments_name_is_refused(federate, met
     with pytest.raises(FederationError, match=rf"{method} needs at least 3 rounds .* the job has 2; change 'rounds'"):
         federate(make_job(method, rounds=2, arguments=arguments))
     federate(make_job(method, rounds=3, arguments=arguments))
+
+
+@pytest.mark.parametrize("method", ["fedprox", "ditto"])
+def test_sites_record_steps_and_train_as_in_eager_steps(method, federate, tmp_path, request):
+    """Two models of Ditto have graphs of their own; the rate is exact in float32."""
+    settings = {**TINY, "iterations": 5, "optimizer": "sgd", "learning_rate": 2**-9, "accumulate": 1}
+    job, ends = make_job(method, bundle="toy", training=settings), []
+    for name in ("eager", "recorded"):
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "recorded":
+                graphs = request.getfixturevalue(cuda_graphs.__name__)
+                patch.setattr(training, "why_eager", lambda *known: "")
+            federation = federate(job, names=["a", "b"], folder=tmp_path / name).run()
+        records = [r["loss"] for r in federation.server.records if r["kind"] == "site"]
+        ends.append((records, federation.server.state.models.shared))
+    for losses, others in zip(ends[0][0], ends[1][0], strict=True):
+        assert others == pytest.approx(losses, rel=1e-4)
+    torch.testing.assert_close(ends[1][1], ends[0][1], rtol=1e-3, atol=1e-5)
+    trainings = 2 if method == "ditto" else 1
+    assert graphs.replays == trainings * 2 * 2 * (5 - WARM_UP)  # two sites, two rounds

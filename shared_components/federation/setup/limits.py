@@ -36,7 +36,7 @@ class Demand(Schema, frozen=True):
     Attributes:
         noise_multiplier: Smallest noise multiplier.
         clip: Largest clipping norm.
-        epsilon: Largest epsilon of all updates that the site has ever sent, over all jobs.
+        epsilon: Largest epsilon of all updates ever sent, over all jobs.
         delta: Delta of the epsilon.
     """
 
@@ -66,10 +66,9 @@ class Limits(Schema, frozen=True):
         feature_cache_gb: Disk space for the features of frozen encoders, in 10^9 bytes; 0: none.
         frame_cache_gb: Disk space for the decoded frames of a run, in 10^9 bytes; 0: none.
         workers: Threads that read frames; by default up to 4 beside a GPU, otherwise none.
-        recorded_steps: Whether a GPU may record training steps as CUDA graphs.
-        arguments: Largest whole number, except seeds, in the arguments of method, task and network; also the largest
-            length of a list there.
-        privacy: Noise that the site demands on its updates; without it, the site demands none.
+        recorded_steps: Whether a GPU records training steps as CUDA graphs.
+        arguments: Largest whole number, except seeds, and longest list in the arguments of method, task and network.
+        privacy: Noise that the site demands on its updates; by default none.
     """
 
     rounds: Count = 10_000
