@@ -81,7 +81,7 @@ class FastestStep:
         """Return a training's steps in the fastest way, before its first step.
 
         ``first`` contains the first batch, or nothing in a training without batches. With ``auto`` the precision is
-        free (``precision: auto``). Weights, optimizer and random numbers stay as they are.
+        free (``precision: auto``). Weights, optimizer, memory and random numbers stay as they are.
         """
         if not first or next(steps.network.parameters()).device.type != "cuda":
             return steps
@@ -156,10 +156,11 @@ def _changes(first: Choice, auto: bool) -> Iterator[dict[str, Any]]:
 
 
 def _undo_function(network: nn.Module, optimizer: torch.optim.Optimizer, context: Context) -> Callable[[], None]:
-    """Return a function that restores the current weights, optimizer state and random numbers."""
+    """Return a function that restores the current weights, optimizer state, method's memory and random numbers."""
     tensors = [*network.parameters(), *network.buffers()]
     saved = [value.detach().clone() for value in tensors]
     slots = {p: {name: value.clone() for name, value in slot.items()} for p, slot in optimizer.state.items()}
+    memory = {name: value.clone() for name, value in context.memory.items()}
     random = RandomState(network, context.generator)
 
     @torch.no_grad()
@@ -170,6 +171,8 @@ def _undo_function(network: nn.Module, optimizer: torch.optim.Optimizer, context
         optimizer.state.clear()
         optimizer.state.update({p: {name: v.clone() for name, v in slot.items()} for p, slot in slots.items()})
         context.gathered.clear()
+        context.memory.clear()
+        context.memory.update({name: value.clone() for name, value in memory.items()})
         random.restore()
 
     return undo

@@ -1,6 +1,7 @@
 """The fastest step is measured once, changes nothing that training depends on, and is kept."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -79,9 +80,18 @@ def measured(monkeypatch, run, seconds):
 def test_a_measurement_leaves_weights_optimizer_and_random_numbers_alone(monkeypatch, cuda_graphs, optimizer):  # noqa: F811
     run = Run(monkeypatch, optimizer=optimizer, accumulate=2)
     run.train([run.batch(n) for n in range(2)])
+    run.context.memory["count"] = torch.zeros(())
+    objective = run.method.local.objective
+
+    def counting(network, batch, context):
+        context.memory["count"] += 1
+        return objective(network, batch, context)
+
+    run.method = replace(run.method, local=replace(run.method.local, objective=counting))
     before, random = run.weights(), (torch.get_rng_state(), run.context.generator.get_state())
     speed, _ = measured(monkeypatch, run, [0.5, 0.25, 0.125, 0.5])
     after = run.weights()
+    assert run.context.memory["count"] == 0
     assert before.keys() == after.keys() and all(torch.equal(value, after[name]) for name, value in before.items())
     assert torch.equal(random[0], torch.get_rng_state()) and torch.equal(random[1], run.context.generator.get_state())
     assert (run.context.eager, run.context.precision, run.context.iteration) == ("", "float32", 1)

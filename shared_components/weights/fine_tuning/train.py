@@ -245,8 +245,8 @@ def _measure(setup: SiteSetup, work: LocalRound, frames: Mapping[str, Sequence[S
 
     with changed(lambda step: Step("measuring")):
         report_progress("measuring")
-        # a GPU records the step after the warm-up
-        work.train(iterations=1 if machine.device().type == "cpu" else WARM_UP + 1)
+        on_gpu = next(setup.network.parameters()).device.type == "cuda"
+        work.train(iterations=WARM_UP + 1 if on_gpu else 1)  # a GPU records the step after the warm-up
         steps = [timed(lambda: work.train(iterations=1))]
         while len(steps) < _TIMED and sum(steps) < _LONG:
             steps.append(timed(lambda: work.train(iterations=1)))
