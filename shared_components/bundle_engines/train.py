@@ -87,7 +87,7 @@ class TrainingStep:
     ) -> None:
         self._method, self._rounds = method, rounds
         self._steps: TrainingSteps | None = None  # of this round
-        self._fastest = FastestStep()
+        self._fastest = FastestStep().for_run(rounds.settings.rounds * rounds.settings.iterations)
         self._eager = "" if recorded else "the option train#step#recorded is false"
         try:
             check_network(network, method, rounds.task)
@@ -112,8 +112,10 @@ class TrainingStep:
         if self._steps is None or self._steps.context is not context:
             context.eager = self._eager
             steps = TrainingSteps(engine.network, engine.optimizer, self._method, context, self._partition)
-            self._steps = self._fastest.prepare(steps, [moved], auto=self._rounds.settings.precision == "auto")
-            self._steps.log()
+            if self._fastest is not None:
+                steps = self._fastest.prepare(steps, [moved], auto=self._rounds.settings.precision == "auto")
+            steps.log()
+            self._steps = steps
         losses = self._steps.take(moved)
         if context.iteration + 1 == context.iterations:
             self._steps.read()

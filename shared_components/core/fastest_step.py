@@ -20,6 +20,7 @@ from shared_components.core.partition import train_mode
 from shared_components.core.recorded_steps import WARM_UP
 from shared_components.core.training import TrainingSteps
 
+WORTH = 1_000  # minimum steps of a run for a measurement, which takes about 60 steps
 TIMED = 5  # steps that are timed together
 GAIN = 0.97  # a candidate replaces the best one so far if it takes at most this share of the best one's time
 
@@ -45,7 +46,7 @@ class Choice:
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
         context = steps.context
         context.precision = "bf16" if self.precision == "bf16" else "float32"
-        context.eager = context.eager or ("" if self.recorded else "eager steps are as fast")
+        context.eager = context.eager or ("" if self.recorded else "eager steps are faster")
         _set_layout(steps.network, steps.optimizer, torch.channels_last if self.channels_last else None)
         return TrainingSteps(steps.network, steps.optimizer, steps.method, context, steps.partition, steps.objective)
 
@@ -63,6 +64,10 @@ class FastestStep:
     choice: Choice | None = None
     milliseconds: dict[str, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.perf_counter
+
+    def for_run(self, steps: int) -> FastestStep | None:
+        """Return this object for a run of enough steps, see `WORTH`; None for a shorter run, which measures nothing."""
+        return self if steps >= WORTH else None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for a state file; empty if nothing was measured."""

@@ -107,7 +107,7 @@ def test_a_choice_is_applied_to_the_next_steps_and_survives_a_restart_on_the_sam
     speed, steps = measured(monkeypatch, run, [0.5, 0.6, 0.3, 0.2])
     assert speed.choice == Choice(recorded=False, channels_last=True)
     applied = speed.choice.apply(steps)
-    assert applied.why_eager == "eager steps are as fast" and not torch.backends.cudnn.benchmark
+    assert applied.why_eager == "eager steps are faster" and not torch.backends.cudnn.benchmark
     kernels = [p for p in run.network.parameters() if p.dim() == 4 and min(p.shape) > 1]
     assert kernels and all(p.is_contiguous(memory_format=torch.channels_last) for p in kernels)
     applied.run([run.batch(n) for n in range(2)])
@@ -129,6 +129,11 @@ def test_weights_and_states_in_channels_last_train_to_the_same_weights(monkeypat
         choice.apply(steps).run([run.batch(n) for n in (1, 2)])
         ends.append(run.weights())
     torch.testing.assert_close(ends[1], ends[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_short_run_measures_nothing():
+    speed = FastestStep()
+    assert speed.for_run(1_000) is speed and speed.for_run(999) is None
 
 
 def test_on_a_cpu_nothing_is_measured(monkeypatch):

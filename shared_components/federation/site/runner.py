@@ -237,7 +237,8 @@ class SiteRunner:
         features = open_cache(setup.network, setup.partition, settings, self._files(request).folder / FOLDER)
         return LocalRound(
             setup.network, setup.partition, context, setup.method, dataset, settings, state.optimizers,
-            features=features, workers=setup.workers, fastest=state.fastest, stop=self._refuse_if_stopped,
+            features=features, workers=setup.workers, stop=self._refuse_if_stopped,
+            fastest=state.fastest.for_run(request.job.rounds * settings.iterations),
         )  # fmt: skip
 
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:

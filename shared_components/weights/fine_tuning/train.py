@@ -158,7 +158,7 @@ class _Training:
             setup.network, setup.partition, make_context(training, setup.task, round=0, site=0, rounds=1, eager=eager),
             setup.method, setup.dataset(self.frames["train"]), training,
             validation=setup.dataset(self.frames["validation"]), workers=machine.frame_workers(),
-            fastest=FastestStep(),
+            fastest=FastestStep().for_run(steps),
         )  # fmt: skip
         return setup, work
 
