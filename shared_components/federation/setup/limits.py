@@ -51,7 +51,7 @@ class Limits(Schema, frozen=True):
 
     Attributes:
         rounds: Number of rounds.
-        sites: Number of hospitals in the federation.
+        sites: Hospitals in the federation.
         longest_wait_seconds: Seconds that one task may take.
         iterations: Local steps per round.
         epochs: Passes over the training samples per round, instead of steps.
@@ -62,9 +62,9 @@ class Limits(Schema, frozen=True):
         batch_pixels: ``batch_size`` x ``frames`` x ``height`` x ``width``.
         parameters: Parameters and constants of a network whose arguments the job changes.
         largest_tensor: Numbers in the largest tensor that such a network computes for a batch.
-        activations: Numbers in all tensors that such a network computes for a batch, in one forward pass.
-        feature_cache_gb: Disk space for the features of frozen encoders, in 10^9 bytes; 0: none.
-        frame_cache_gb: Disk space for the decoded frames of a run, in 10^9 bytes; 0: none.
+        activations: Numbers in all tensors of one forward pass of such a network for a batch.
+        feature_cache_gb: Disk space for features of frozen encoders, in 10^9 bytes; 0: none.
+        frame_cache_gb: Disk space for decoded frames of a run, in 10^9 bytes; 0: none.
         workers: Threads that read frames; by default up to 4 beside a GPU, otherwise none.
         recorded_steps: Whether a GPU records training steps as CUDA graphs.
         arguments: Largest whole number, except seeds, and longest list in the arguments of method, task and network.
