@@ -57,7 +57,7 @@ class FastestStep:
 
     Attributes:
         choice: The fastest candidate; None before the measurement.
-        milliseconds: Time of one step by candidate.
+        milliseconds: Milliseconds of a step by candidate.
         clock: Returns seconds.
     """
 

@@ -117,7 +117,7 @@ def test_a_second_run_in_a_round_replays_the_graphs_of_the_first(monkeypatch, cu
     run = Run(monkeypatch, accumulate=2)
     run.context.iterations = 7
     steps = TrainingSteps(run.network, run.optimizer, run.method, run.context, run.partition)
-    steps.run([run.batch(n) for n in range(7)])  # leaves the gradients of one batch
+    steps.run([run.batch(n) for n in range(7)])  # without an optimizer step on the last batch
     done = cuda_graphs.replays
     before = run.weights()
     steps.run([run.batch(7)])

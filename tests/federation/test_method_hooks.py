@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.core import training
+from shared_components.core.fastest_step import Choice, FastestStep
 from shared_components.core.method import Aggregation, Models, Term
 from shared_components.core.partition import Role, Slice
 from shared_components.core.recorded_steps import WARM_UP
@@ -165,3 +166,17 @@ def test_sites_record_steps_and_train_as_in_eager_steps(method, federate, tmp_pa
     torch.testing.assert_close(ends[1][1], ends[0][1], rtol=1e-3, atol=1e-5)
     trainings = 2 if method == "ditto" else 1
     assert graphs.replays == trainings * 2 * 2 * (5 - WARM_UP)  # two sites, two rounds
+
+
+def test_a_sites_choice_of_the_fastest_step_is_kept_for_its_next_round_and_a_resume(federate, monkeypatch):
+    seen = []
+
+    def for_run(self, steps):
+        seen.append((self.choice, steps))
+        self.choice = Choice(benchmark=True)
+        return self
+
+    monkeypatch.setattr(FastestStep, "for_run", for_run)
+    federate(make_job("fedavg"), names=["a"]).run()
+    federate(make_job("fedavg", rounds=3), names=["a"], resume=True).run()
+    assert seen == [(None, 4), (Choice(benchmark=True), 4), (Choice(benchmark=True), 6)]  # steps of all rounds

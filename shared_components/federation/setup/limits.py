@@ -62,7 +62,7 @@ class Limits(Schema, frozen=True):
         batch_pixels: ``batch_size`` x ``frames`` x ``height`` x ``width``.
         parameters: Parameters and constants of a network whose arguments the job changes.
         largest_tensor: Numbers in the largest tensor that such a network computes for a batch.
-        activations: Numbers in all tensors of one forward pass of such a network for a batch.
+        activations: Numbers in all tensors of such a network's forward pass for a batch.
         feature_cache_gb: Disk space for features of frozen encoders, in 10^9 bytes; 0: none.
         frame_cache_gb: Disk space for decoded frames of a run, in 10^9 bytes; 0: none.
         workers: Threads that read frames; by default up to 4 beside a GPU, otherwise none.
