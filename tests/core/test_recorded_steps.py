@@ -31,11 +31,11 @@ RATE = 2**-11  # exact in float32, which recorded steps read
 class Run:
     """A site's training in one round, with dropout and weights that have left the received ones."""
 
-    def __init__(self, monkeypatch, method="fedavg", **settings):
+    def __init__(self, monkeypatch, method="fedavg", *, device="cpu", **settings):
         make_narrow(monkeypatch)
         torch.manual_seed(0)
         self.method = load_method(method)
-        self.network = build_network(load_bundle(bundle_for(method)).network)
+        self.network = build_network(load_bundle(bundle_for(method)).network).to(device)
         self.settings = Training(learning_rate=RATE, **settings)
         self.partition = partition_network(self.network, self.method.partition)
         received = cut(self.network.state_dict(), self.partition, *Role)
@@ -92,6 +92,19 @@ def test_recorded_steps_give_the_losses_and_weights_of_eager_steps(monkeypatch, 
     assert cuda_graphs.replays == 3
     begun, trained = Run(monkeypatch, method).weights(), outcomes[0][1]
     assert not torch.equal(trained["head_global.weight"], begun["head_global.weight"])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("method", RECORDED)
+def test_a_gpus_graphs_give_the_losses_and_weights_of_eager_steps(monkeypatch, method, accumulate):
+    ends = []
+    for eager in ("the comparison", ""):
+        run = Run(monkeypatch, method, device="cuda", optimizer="sgd", accumulate=accumulate)
+        run.context.eager = eager
+        ends.append((run.train([run.batch(n) for n in range(2 * WARM_UP + 4)]), run.weights()))
+    assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-3)
+    torch.testing.assert_close(ends[1][1], ends[0][1], rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize("settings", [
