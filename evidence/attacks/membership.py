@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.task import Task
-from shared_components.data.dataset import SampleDataset, collate
+from shared_components.data.collate import collate
+from shared_components.data.dataset import SampleDataset
 
 
 def losses(network: nn.Module, state: Mapping[str, Tensor], task: Task, dataset: SampleDataset) -> list[float]:

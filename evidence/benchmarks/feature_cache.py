@@ -20,7 +20,7 @@ from shared_components.core.partition import Partition, partition_network, train
 from shared_components.core.task import Task, make_task
 from shared_components.core.training import make_context, make_optimizer, train_step
 from shared_components.core.training_settings import Training
-from shared_components.data.dataset import collate
+from shared_components.data.collate import collate
 from shared_components.data.transforms import to_tensors
 from shared_components.networks.sam2_video import Sam2Clips
 

@@ -34,7 +34,8 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Role
 from shared_components.core.task import Task, make_task
 from shared_components.core.training_settings import Training
-from shared_components.data.dataset import SampleDataset, collate
+from shared_components.data.collate import collate
+from shared_components.data.dataset import SampleDataset
 from shared_components.data.files.classes import CLASS_MAPS
 from shared_components.data.samples import samples
 from shared_components.data.site import Site

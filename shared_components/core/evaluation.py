@@ -24,7 +24,8 @@ from shared_components.core.card import Metric
 from shared_components.core.prompted_streams import Tracking, prompted, stream_batches, streams_of
 from shared_components.core.task import Answer, Batch, Scores, Task
 from shared_components.core.training_settings import Precision
-from shared_components.data.dataset import SampleDataset, collate
+from shared_components.data.collate import collate
+from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Item, Sample, read_sample
 from shared_components.data.targets import maps_of
 from shared_components.data.transforms import resize_image, to_tensors

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from shared_components import __version__
-from shared_components.data import transforms
+from shared_components.data import device_transforms, transforms
+from shared_components.data.collate import BatchBuffer, BatchStream, as_numbers, stack_samples, to_device, to_numbers
+from shared_components.data.device_transforms import augment_batch
 from shared_components.data.files.images import Size
 from shared_components.data.frame_cache import FrameCache
 from shared_components.data.native_crops import NativeCrop, crop_native, sample_native_crop
@@ -25,7 +27,10 @@ Features = Callable[[np.ndarray], Mapping[str, torch.Tensor]]
 """Function from the frames of a sample, uint8 (T, H, W, 3), to feature tensors by name."""
 RandomInputs = Callable[[int, torch.Generator], Mapping[str, torch.Tensor]]
 """Function from the size of a batch and a generator to random inputs (B, ...) by name."""
+Take = Callable[[], dict[str, torch.Tensor]]
+"""Function that returns a batch that is made."""
 _CHUNK = 32  # frames per call of a `Features`
+AUGMENTING_DEVICES = ("cuda", "meta")  # `meta`, PyTorch's device without memory, stands for a GPU in benchmarks
 
 
 @dataclass(frozen=True)
@@ -218,59 +223,106 @@ def batches(
         features: Function that adds features of the frames, see `core.feature_cache`.
         inputs: Function that draws further inputs of a batch, which are added to it.
         workers: Threads that read and augment samples, see `prefetched`; 0: none.
-        device: Device of the batches.
+        device: Device of the batches. An NVIDIA GPU also augments them, see `augment_batch`, except crops at native
+            resolution and frames with ``features``.
 
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, ...), or
         (B, T, ...) if all frames have targets: ids such as "label" as int64, numbers such as "depth" as float32}.
     """
     dataset.refuse_empty()
-    native = augment and crop_area > 0
-
-    def draw_sample(index: int, generator: torch.Generator) -> Drawn:
-        images = () if native else dataset.random_images(index, generator)
-        if not augment:
-            return Drawn(index, images)
-        crop = sample_native_crop(generator, crop_area, flips=flips) if native else None
-        degrees, width = transforms.sample_turn(generator, rotation), dataset.geometry.width
-        augmentation = None
-        if not native:
-            augmentation = transforms.sample_augmentation(generator, width=width, flips=flips, crops=crops)
-        return Drawn(index, images, crop, degrees, augmentation, transforms.sample_colours(generator, colour))
+    where = torch.device(device)
+    batch_stream = BatchStream(where)
+    on_device = where.type in AUGMENTING_DEVICES and features is None
+    colour, rotation, crop_area = (colour, rotation, crop_area) if augment else (0.0, 0.0, 0.0)
+    samples = _Augmented(dataset, on_device, augment, colour, rotation, flips, crops, crop_area)
 
     def draw(place: tuple[list[int], int], generator: torch.Generator) -> Plan:
-        (order, start), drawn = place, []
-        for _ in range(batch_size):
+        (order, start), items = place, []
+        buffer = BatchBuffer(batch_size, pinned=where.type == "cuda")
+        for number in range(batch_size):
             if start == len(order):
                 order, start = torch.randperm(len(dataset), generator=generator).tolist(), 0
-            drawn.append(draw_sample(order[start], generator))
+            items.append((buffer, number, samples.draw(order[start], generator)))
             start += 1
-        return Plan(drawn, inputs(batch_size, generator) if inputs else {}, (order, start))
+        return Plan(items, inputs(batch_size, generator) if inputs else {}, (order, start))
 
-    def make(drawn: Drawn) -> tuple[np.ndarray, dict[str, torch.Tensor]]:
-        images, targets = _augmented(dataset, drawn)
-        return images, to_tensors(images, targets)
+    def make(item: tuple[BatchBuffer, int, Drawn]) -> tuple[np.ndarray | None, Take | None]:
+        buffer, place, drawn = item
+        images, arrays = samples.arrays(drawn)
+        tensors = buffer.put(place, arrays)
+        take = None if tensors is None else batch_stream.make(lambda: finish(tensors))
+        return images if features else None, take
+
+    def finish(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        moved = to_device(tensors, where)
+        return to_numbers(augment_batch(moved) if on_device else moved)
 
     if workers:
         cv2.setNumThreads(1)  # each worker is one thread; OpenCV's own would compete with them
     begin: tuple[list[int], int] = [], 0
-    for made, random in prefetched(draw, make, place=begin, count=iterations, generator=generator, workers=workers):
-        # features come from the network, which only this thread uses
-        items = [{**item, **({} if features is None else features(images))} for images, item in made]
-        yield {**as_numbers(stack_samples(items), device), **{name: value.to(device) for name, value in random.items()}}
+    stream = prefetched(draw, make, place=begin, count=iterations, generator=generator, workers=workers)
+    for made, random in stream:
+        (take,) = [take for _, take in made if take is not None]
+        batch = take()
+        if features is not None:  # from the network, which only this thread uses
+            maps = [features(images) for images, _ in made if images is not None]
+            batch |= to_device({name: torch.stack([each[name] for each in maps]) for name in maps[0]}, where)
+        yield batch | to_device(random, where)
 
 
-def _augmented(dataset: SampleDataset, drawn: Drawn) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Read a sample and change it as drawn."""
-    targets: dict[str, np.ndarray] = {}
-    if drawn.crop is not None:
-        images = dataset.cropped(drawn.index, drawn.crop)
-    else:
-        images, targets = dataset.arrays(drawn.index, drawn.images)
-    images, targets = transforms.turn(images, targets, drawn.degrees)
-    if drawn.augmentation is not None:
-        images, targets = transforms.augment(images, targets, drawn.augmentation)
-    return transforms.change_colours(images, drawn.colours), targets
+@dataclass(frozen=True)
+class _Augmented:
+    """Draws and reads samples; settings as in `batches`. Pixels change here or, ``on_device``, in `augment_batch`."""
+
+    dataset: SampleDataset
+    on_device: bool
+    augment: bool
+    colour: float
+    rotation: float
+    flips: bool
+    crops: bool
+    crop_area: float
+
+    def draw(self, index: int, generator: torch.Generator) -> Drawn:
+        """Draw the random numbers of a sample."""
+        images = () if self.crop_area else self.dataset.random_images(index, generator)
+        if not self.augment:
+            return Drawn(index, images)
+        crop = sample_native_crop(generator, self.crop_area, flips=self.flips) if self.crop_area else None
+        degrees, width = transforms.sample_turn(generator, self.rotation), self.dataset.geometry.width
+        augmentation = None
+        if not self.crop_area:
+            augmentation = transforms.sample_augmentation(generator, width=width, flips=self.flips, crops=self.crops)
+        return Drawn(index, images, crop, degrees, augmentation, transforms.sample_colours(generator, self.colour))
+
+    def arrays(self, drawn: Drawn) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Read a sample; return its images (T, H, W, 3) and its arrays in a batch, see `BatchBuffer`."""
+        images, targets = self._read(drawn)
+        if self.on_device:
+            return images, {"image": images, **targets, **self._parameters(drawn)}
+        images, targets = transforms.turn(images, targets, drawn.degrees)
+        if drawn.augmentation is not None:
+            images, targets = transforms.augment(images, targets, drawn.augmentation)
+        images = transforms.change_colours(images, drawn.colours)
+        return images, {"image": transforms.channels_first(images), **targets}
+
+    def _read(self, drawn: Drawn) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        if drawn.crop is not None:
+            return self.dataset.cropped(drawn.index, drawn.crop), {}
+        return self.dataset.arrays(drawn.index, drawn.images)
+
+    def _parameters(self, drawn: Drawn) -> dict[str, np.ndarray]:
+        """Return the parameters of a sample for `augment_batch`, whose names depend only on the settings."""
+        size = self.dataset.geometry.height, self.dataset.geometry.width
+        parameters: dict[str, np.ndarray] = {}
+        if drawn.augmentation is not None:
+            parameters |= device_transforms.geometry_parameters(drawn.augmentation, *size)
+        if self.rotation:
+            parameters |= device_transforms.turn_parameters(drawn.degrees, *size)
+        if self.colour:
+            parameters |= device_transforms.colour_parameters(drawn.colours, *size)
+        return parameters
 
 
 def once(
@@ -288,32 +340,3 @@ def once(
         chosen = torch.randperm(len(dataset), generator=generator)[:count].tolist()
     for start in range(0, len(chosen), batch_size):
         yield as_numbers(stack_samples([dataset[index] for index in chosen[start : start + batch_size]]), device)
-
-
-def collate(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Stack samples to a batch of numbers, see `as_numbers`; ValueError for sequences of unequal lengths."""
-    return as_numbers(stack_samples(items))
-
-
-def stack_samples(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Stack samples to a batch of their stored types; raise a ValueError for sequences of unequal lengths."""
-    if len(shapes := {tuple(item["image"].shape) for item in items}) > 1:
-        raise ValueError(f"samples of {shapes} do not stack to a batch; write batch_size: 1 for whole sequences")
-    return {name: torch.stack([item[name] for item in items]) for name in items[0]}
-
-
-def as_numbers(batch: Mapping[str, torch.Tensor], device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
-    """Move a batch of stored samples to a device, and convert it there to the types that networks and losses take.
-
-    Images become float32 in [0, 1]; ids such as "label" int64; numbers such as "depth" stay float32. Bytes cross to a
-    GPU from pinned memory, while it computes.
-    """
-    pinned = torch.device(device).type == "cuda"
-    moved = {
-        name: (value.pin_memory() if pinned else value).to(device, non_blocking=pinned) for name, value in batch.items()
-    }
-    targets = {name: value for name, value in moved.items() if name != "image"}
-    return {
-        "image": moved["image"].float() / 255,
-        **{name: value if value.is_floating_point() else value.long() for name, value in targets.items()},
-    }

@@ -32,6 +32,17 @@ class Augmentation:
     left: float
     top: float
 
+    def place(self, height: int, width: int) -> tuple[int, int, int]:
+        """Return the height of a scaled frame of (height, width), and the top and left of the crop in it, in pixels."""
+        scaled = int(height * self.width / width + 0.5)
+        rooms = (self.top, scaled - height), (self.left, self.width - width)
+        top, left = (int(share * (room + 1)) if room > 0 else 0 for share, room in rooms)
+        return scaled, top, left
+
+    def zoom(self, width: int) -> np.float32:
+        """Return the factor by which frames of this width grow."""
+        return np.float32(self.width / width)
+
 
 def resize_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resize uint8 (H, W, 3) to uint8 (height, width, 3): bilinear, or by area if it shrinks, against aliasing."""
@@ -88,11 +99,16 @@ def turn(
     if degrees == 0:
         return images, dict(targets)
     _, H, W, _ = images.shape
-    matrix = cv2.getRotationMatrix2D(((W - 1) / 2, (H - 1) / 2), degrees, 1.0)
+    matrix = turn_matrix(degrees, H, W)
     frames = [cv2.warpAffine(image, matrix, (W, H), flags=cv2.INTER_LINEAR) for image in images]
     return stack_frames(frames), _change_maps(
         targets, lambda target: cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST)
     )
+
+
+def turn_matrix(degrees: float, height: int, width: int) -> np.ndarray:
+    """Return the matrix (2, 3) from pixels (x, y, 1) of a frame to pixels of the rotated frame."""
+    return cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, 1.0)
 
 
 def augment(
@@ -104,12 +120,10 @@ def augment(
     divides depth by s (Eigen et al., NeurIPS 2014, 4.2); 0, unknown, stays 0. Resizing to the network's input is no
     zoom: the field of view and the depth stay. Images are uint8 (T, H, W, 3), maps (H, W) or (T, H, W), depth in mm.
     """
-    _, H, W, _ = images.shape
-    height = int(H * augmentation.width / W + 0.5)
-    frames = [_place(image, augmentation, height, resize_image) for image in images]
-    moved = _change_maps(targets, lambda target: _place(target, augmentation, height, resize_target))
+    frames = [_place(image, augmentation, resize_image) for image in images]
+    moved = _change_maps(targets, lambda target: _place(target, augmentation, resize_target))
     if "depth" in moved:
-        moved["depth"] = moved["depth"] / np.float32(augmentation.width / W)
+        moved["depth"] = moved["depth"] / augmentation.zoom(images.shape[2])
     return stack_frames(frames), moved
 
 
@@ -131,25 +145,28 @@ def stack_frames(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Copy images, uint8 (T, H, W, 3), to "image", uint8 (T, 3, H, W) or (3, H, W), and targets to tensors."""
+    """Copy images, uint8 (T, H, W, 3), to "image", see `channels_first`, and targets to tensors."""
+    own = {name: torch.from_numpy(np.array(target)) for name, target in targets.items()}
+    return {"image": torch.from_numpy(channels_first(images)), **own}
+
+
+def channels_first(images: np.ndarray) -> np.ndarray:
+    """Copy images, uint8 (T, H, W, 3), to (T, 3, H, W), or (3, H, W) if T is 1."""
     planes = np.empty((len(images), 3, *images.shape[1:3]), images.dtype)
     for frame, channels in zip(images, planes, strict=True):  # three times as fast as a transposed copy
         cv2.split(frame, list(channels))
-    image = torch.from_numpy(planes)
-    own = {name: torch.from_numpy(np.array(target)) for name, target in targets.items()}
-    return {"image": image[0] if len(image) == 1 else image, **own}
+    return planes[0] if len(planes) == 1 else planes
 
 
 def _place(
-    array: np.ndarray, augmentation: Augmentation, height: int, resize: Callable[[np.ndarray, int, int], np.ndarray]
+    array: np.ndarray, augmentation: Augmentation, resize: Callable[[np.ndarray, int, int], np.ndarray]
 ) -> np.ndarray:
-    """Flip an array (H, W, ...), scale it to `height` and the augmentation's width, and crop or pad it to (H, W)."""
+    """Flip an array (H, W, ...), scale it to the augmentation's width, and crop or pad it to (H, W)."""
     H, W = array.shape[:2]
     if (flips := (augmentation.flip_horizontal, augmentation.flip_vertical)) in _FLIPS:
         array = cv2.flip(array, _FLIPS[flips])
+    height, top, left = augmentation.place(H, W)
     scaled = resize(array, height, augmentation.width)
-    rooms = (augmentation.top, height - H), (augmentation.left, augmentation.width - W)
-    top, left = (int(share * (room + 1)) if room > 0 else 0 for share, room in rooms)
     cropped = scaled[top : top + H, left : left + W]
     if cropped.shape[:2] == (H, W):
         return cropped
@@ -233,8 +250,8 @@ def _change(image: np.ndarray, drawn: Colours) -> np.ndarray:
     if drawn.blur > 0:
         image = cv2.GaussianBlur(image, (0, 0), drawn.blur)
     if drawn.hue or drawn.saturation != 1:
-        image = cv2.transform(image, _hue_matrix(drawn.hue, drawn.saturation))
-    if (table := _table(drawn)) is not None:
+        image = cv2.transform(image, hue_matrix(drawn.hue, drawn.saturation))
+    if (table := colour_table(drawn)) is not None:
         image = cv2.LUT(image, table)
     if drawn.noise > 0:
         image = cv2.addWeighted(image, 1.0, _noise(image.shape, drawn.grain), drawn.noise, 0.0, dtype=cv2.CV_8U)
@@ -244,7 +261,13 @@ def _change(image: np.ndarray, drawn: Colours) -> np.ndarray:
     return image
 
 
-def _hue_matrix(hue: float, saturation: float) -> np.ndarray:
+def blur_kernel(sigma: float) -> np.ndarray:
+    """Return the weights (K,) of OpenCV's Gaussian blur of uint8 images along one axis; K is odd, sigma in pixels."""
+    size = round(6 * sigma + 1) | 1
+    return cv2.getGaussianKernel(size, sigma)[:, 0] if sigma > 0 else np.ones(1)
+
+
+def hue_matrix(hue: float, saturation: float) -> np.ndarray:
     """Return the (3, 3) matrix that rotates colours around grey, scales them, and keeps the luma."""
     k = 1 / math.sqrt(3)
     cross = k * np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
@@ -254,7 +277,7 @@ def _hue_matrix(hue: float, saturation: float) -> np.ndarray:
     return (luma + saturation * colour).astype(np.float32)
 
 
-def _table(drawn: Colours) -> np.ndarray | None:
+def colour_table(drawn: Colours) -> np.ndarray | None:
     """Return gains, gamma, contrast, brightness and haze as one table (1, 256, 3); None if they change nothing."""
     points = (drawn.gains, drawn.gamma, drawn.contrast, drawn.brightness, drawn.haze)
     if points == ((1.0, 1.0, 1.0), 1.0, 1.0, 0.0, 0.0):
@@ -268,12 +291,17 @@ def _table(drawn: Colours) -> np.ndarray | None:
 
 def _noise(shape: tuple[int, ...], start: int) -> np.ndarray:
     """Cut float32 normal noise of a shape out of the bank."""
-    count, bank = math.prod(shape), _noise_bank()
-    if start + count > len(bank):
-        start = start % max(len(bank) - count, 1)
+    count, bank = math.prod(shape), noise_bank()
+    start = noise_start(start, count)
     return np.resize(bank[start : start + count], count).reshape(shape)
 
 
+def noise_start(start: int, count: int) -> int:
+    """Return the place in the bank of `count` numbers, moved to where they fit."""
+    return start if start + count <= _BANK_SIZE else start % max(_BANK_SIZE - count, 1)
+
+
 @lru_cache(maxsize=1)
-def _noise_bank() -> np.ndarray:
+def noise_bank() -> np.ndarray:
+    """Return normal random numbers, float32."""
     return np.random.Generator(np.random.PCG64(0)).standard_normal(_BANK_SIZE, dtype=np.float32)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from shared_components.data.check import readable_samples
-from shared_components.data.dataset import SampleDataset, batches, collate, random_places
+from shared_components.data.collate import collate
+from shared_components.data.dataset import SampleDataset, batches, random_places
 from shared_components.data.samples import SampleSpec, equally_spaced, read_sample, samples
 from shared_components.data.site import SiteError
 from tests.data.conftest import numbers

@@ -11,7 +11,7 @@ from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.partition_rules import modules
-from shared_components.data.dataset import collate
+from shared_components.data.collate import collate
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError

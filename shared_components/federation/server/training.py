@@ -13,7 +13,7 @@ from shared_components.core.initial_weights import describe_start
 from shared_components.core.method import Aggregation, Context, Profile, State
 from shared_components.core.partition import Role, fixed_hash, paste
 from shared_components.data.check import readable_samples
-from shared_components.data.dataset import collate
+from shared_components.data.collate import collate
 from shared_components.data.files.classes import name_of, readable_as
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site, SiteError

@@ -26,7 +26,8 @@ from shared_components.core.site_conditioning import facts_of
 from shared_components.core.text.vectors import TextError
 from shared_components.core.training_settings import Training
 from shared_components.data import frame_cache
-from shared_components.data.dataset import SampleDataset, collate
+from shared_components.data.collate import collate
+from shared_components.data.dataset import SampleDataset
 from shared_components.data.frame_cache import GB, FrameCache
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import Sample, samples

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from shared_components.core.training import round_seed
 from shared_components.data import transforms
-from shared_components.data.dataset import as_numbers
+from shared_components.data.collate import as_numbers
 from shared_components.data.samples import Item, SampleSpec
 from shared_components.data.targets import over_time
 from shared_components.data.transforms import stack_frames, to_tensors

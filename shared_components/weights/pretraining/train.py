@@ -20,7 +20,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import BATCH, score_batches
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.task import Batch, Scores, Task, checkpoint_header
-from shared_components.data.dataset import collate
+from shared_components.data.collate import collate
 from shared_components.data.samples import Item
 from shared_components.data.splits import add_seen_videos
 from shared_components.data.transforms import to_tensors
