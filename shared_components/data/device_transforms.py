@@ -1,7 +1,10 @@
 """Augment a whole batch on its device, with the draws of `transforms`, which changes one sample on the CPU.
 
 The CPU reads frames and copies them with the parameters of each sample; the device does the arithmetic on pixels. Both
-paths round to grey levels after the same stages. `augment_batch` states by how much they differ.
+paths round to grey levels after the same stages. `augment_batch` states by how much they differ. Maps move with their
+images, other targets stay. Tasks draw prompts and hidden patches later, from the augmented batch.
+
+No operation here waits for the device or copies from the host, so that batches are made while the device trains.
 """
 
 from collections.abc import Mapping
@@ -147,7 +150,7 @@ def _placed_map(values: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     moved = frames.gather(2, row[:, None, :, None].expand_as(frames))
     moved = moved.gather(3, column[:, None, None].expand_as(frames))
     inside = row_inside[:, None, :, None] & column_inside[:, None, None]
-    return torch.where(inside, moved, 0).reshape(values.shape)
+    return moved.masked_fill(~inside, 0).reshape(values.shape)
 
 
 def _nearest(axis: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -168,12 +171,12 @@ def _turned(images: Tensor, maps: Mapping[str, Tensor], matrices: Tensor) -> tup
     flat = F.grid_sample(images.reshape(B, T * C, H, W), grid, align_corners=False)
     column, row = (column + 0.5).floor().long(), (row + 0.5).floor().long()
     inside = (row >= 0) & (row < H) & (column >= 0) & (column < W)
-    place = (row * W + column).where(inside, 0).view(B, 1, H * W)
+    place = (row * W + column).masked_fill(~inside, 0).view(B, 1, H * W)
 
     def turned(values: Tensor) -> Tensor:
         frames = values.reshape(B, -1, H * W)
         moved = frames.gather(2, place.expand_as(frames))
-        return torch.where(inside.view(B, 1, -1), moved, 0).reshape(values.shape)
+        return moved.masked_fill(~inside.view(B, 1, -1), 0).reshape(values.shape)
 
     return flat.round().view(images.shape), {name: turned(value) for name, value in maps.items()}
 

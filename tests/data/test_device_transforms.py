@@ -198,6 +198,7 @@ def test_a_device_draws_the_same_batches_for_any_number_of_workers(make_site, mo
     assert torch.equal(own_state, state)
     for ours, theirs in zip(found, expected, strict=True):
         assert [(n, v.shape, v.dtype) for n, v in ours.items()] == [(n, v.shape, v.dtype) for n, v in theirs.items()]
+        assert all(value.is_contiguous() for value in ours.values())
         difference = (ours["image"] - theirs["image"]).abs() * 255
         same = not options.get("crops", options["augment"])
         assert difference.max() == 0 if same else difference.mean() < 1
