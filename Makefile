@@ -105,7 +105,7 @@ bench: install  ## print the performance ratios of docs/results/benchmarks.md
 bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it
 	$(BIN)/python -m evidence.benchmarks.before $(BEFORE)
 
-bench-gpu: install  ## the same on a GPU, beside a network of MONAI's
+bench-gpu: install  ## training steps, rounds and predictions on an NVIDIA GPU: at most eight minutes
 	$(BIN)/python -m evidence.benchmarks.gpu
 
 RECIPE ?= pvt_fpn
