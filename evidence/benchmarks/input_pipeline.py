@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from shared_components.data import dataset as datasets
-from shared_components.data.collate import BatchBuffer
+from shared_components.data.collate import BatchBuffer, BatchStream
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.device_transforms import augment_batch
 from shared_components.data.frame_cache import FrameCache
@@ -70,15 +70,14 @@ def main(folder: Path) -> None:
 def emulated_gpu(*, augments: bool = True) -> Iterator[None]:
     """Let batches on PyTorch's device `meta` cost the CPU what an NVIDIA GPU costs it.
 
-    The augmentation runs on frames of 8x8 pixels, which takes as long as its launches. Memory for batches is used
-    again, as PyTorch does with pinned memory. Without ``augments``, the CPU augments.
+    Threads launch the augmentation, here of 8x8 pixels. Memory for batches is used again, as pinned memory is. Without
+    ``augments``, the CPU augments.
     """
     with (
         patch.object(datasets, "AUGMENTING_DEVICES", ("meta",) if augments else ()),
         patch.object(datasets, "augment_batch", lambda batch: augment_batch(_small(_forms(batch)))),
-        patch.object(
-            BatchBuffer, "_empty", lambda buffer, array: next(_memory(buffer._size, array.shape, array.dtype))
-        ),
+        patch.object(BatchBuffer, "_empty", lambda self, array: next(_memory(self._size, array.shape, array.dtype))),
+        patch.object(BatchStream, "make", lambda self, batch: partial(lambda made: made, batch())),
     ):
         yield
 
@@ -95,14 +94,11 @@ def _small(forms: Forms) -> dict[str, Tensor]:
     """Return a batch with the same names and parameters, and 8x8 pixels."""
     small = {}
     for name, shape, dtype in forms:
-        size = (
-            (*shape[:2], 8, 8, 3)
-            if name == "image"
-            else (*shape[:-2], 8, 8)
-            if name in FORMS and is_map(name)
-            else shape
-        )
-        small[name] = torch.ones(size, dtype=dtype)
+        if name == "image":
+            shape = (*shape[:2], 8, 8, 3)
+        elif name in FORMS and is_map(name):
+            shape = (*shape[:-2], 8, 8)
+        small[name] = torch.ones(shape, dtype=dtype)
     return small
 
 

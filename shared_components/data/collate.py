@@ -44,7 +44,7 @@ class BatchBuffer:
 
 
 class BatchStream:
-    """Makes batches on a CUDA stream of its own, while the GPU computes; on other devices, makes them at once.
+    """Makes batches on a CUDA stream of its own, while the GPU computes; on other devices, when they are taken.
 
     Threads may make batches at the same time, also while a CUDA graph is recorded in another thread, if the recording's
     ``capture_error_mode`` is "thread_local".
@@ -56,8 +56,7 @@ class BatchStream:
     def make(self, batch: Callable[[], dict[str, Tensor]]) -> Callable[[], dict[str, Tensor]]:
         """Queue a function's work; return a function that gives its batch to the caller's stream, without a wait."""
         if (stream := self._stream) is None:
-            made = batch()
-            return lambda: made
+            return batch
         with torch.cuda.stream(stream):
             made, done = batch(), stream.record_event()
 
