@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from shared_components.core.task import make_task
 from shared_components.data import dataset as datasets
 from shared_components.data import transforms
+from shared_components.data.collate import collate, to_numbers
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.device_transforms import (
     augment_batch,
@@ -20,6 +22,7 @@ from shared_components.data.device_transforms import (
 from shared_components.data.jpeg import compress
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
+from shared_components.data.transforms import to_tensors
 from shared_components.scenes.scene import render_video
 
 H, W = 64, 80
@@ -220,3 +223,22 @@ def test_native_crops_stay_on_the_cpu_and_their_colours_do_not(make_site, monkey
     monkeypatch.setattr(datasets, "AUGMENTING_DEVICES", ("cpu",))
     assert torch.equal(first(crop_area=0.3), expected[0])
     assert (first(crop_area=0.3, colour=0.3) - expected[1]).abs().mean() * 255 < 1
+
+
+CLIPS = {"frames": 2, "interval": 1.0, "targets_of": "all", "padding": "first"}
+TASKS = [
+    ("segmentation", {**CLIPS, "prompts": "first", "jitter": 0.1}),
+    ("depth", {"prompts": "first"}),
+    ("reconstruction", {"patch": 16}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), TASKS, ids=lambda value: value if isinstance(value, str) else "")
+def test_prompts_and_hidden_patches_of_tasks_do_not_depend_on_where_frames_are_flipped(kind, options):
+    task = make_task(kind, options, classes=("background", "a", "b", "c") if kind == "segmentation" else ())
+    flips = [replace(augmentation, width=W) for augmentation, _, _ in drawn(5, 4)]
+    found = to_numbers(augment_batch(batch_of([geometry_parameters(flip, H, W) for flip in flips])))
+    items = [to_tensors(*transforms.augment(*clip, flip)) for clip, flip in zip(clips(), flips, strict=True)]
+    ours, theirs = (task.add_randomness(batch, torch.Generator().manual_seed(1)) for batch in (found, collate(items)))
+    assert list(ours) == list(theirs) and len(ours) > len(found)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)  # absent objects have no box
