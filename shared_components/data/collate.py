@@ -17,18 +17,18 @@ class BatchBuffer:
         self._size, self._missing, self._pinned, self._lock = size, size, pinned, threading.Lock()
 
     def put(self, place: int, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor] | None:
-        """Copy a sample's arrays to its place; the last one gets the tensors (size, ...), and the buffer lets them go.
+        """Copy a sample's arrays to its place; return the tensors (size, ...) after the last sample, and forget them.
 
-        ValueError if the arrays' names, shapes or types are not another sample's.
+        ValueError if names, shapes or types of the arrays differ from another sample's.
         """
         forms = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         with self._lock:
             if not self._forms:
                 self._tensors, self._forms = {name: self._empty(array) for name, array in arrays.items()}, forms
         if forms != self._forms:
-            raise ValueError(
-                f"samples of {forms} and {self._forms} do not stack to a batch; write batch_size: 1 for whole sequences"
-            )
+            unlike = {n: (self._forms.get(n), forms.get(n)) for n in {**self._forms, **forms}}
+            different = "; ".join(f"{name} {a} and {b}" for name, (a, b) in unlike.items() if a != b)
+            raise ValueError(f"samples do not stack to a batch: {different}; write batch_size: 1 for whole sequences")
         for name, array in arrays.items():
             self._tensors[name][place].numpy()[...] = array
         with self._lock:
@@ -92,6 +92,7 @@ def as_numbers(batch: Mapping[str, Tensor], device: torch.device | str = "cpu") 
 
 
 def to_device(batch: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Move the tensors of a batch from the CPU to a device; to a GPU from pinned memory, without a wait."""
     pinned = device.type == "cuda"
     return {
         name: (value.pin_memory() if pinned else value).to(device, non_blocking=pinned) for name, value in batch.items()
@@ -99,6 +100,7 @@ def to_device(batch: Mapping[str, Tensor], device: torch.device) -> dict[str, Te
 
 
 def to_numbers(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert a batch with images of grey levels 0 to 255 as :func:`as_numbers` does, on its device."""
     targets = {name: value for name, value in batch.items() if name != "image"}
     return {
         "image": batch["image"].float() / 255,

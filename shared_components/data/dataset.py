@@ -28,7 +28,7 @@ Features = Callable[[np.ndarray], Mapping[str, torch.Tensor]]
 RandomInputs = Callable[[int, torch.Generator], Mapping[str, torch.Tensor]]
 """Function from the size of a batch and a generator to random inputs (B, ...) by name."""
 Take = Callable[[], dict[str, torch.Tensor]]
-"""Function that returns a batch that is made."""
+"""Function that returns a batch, see `BatchStream.make`."""
 _CHUNK = 32  # frames per call of a `Features`
 AUGMENTING_DEVICES = ("cuda", "meta")  # `meta`, PyTorch's device without memory, stands for a GPU in benchmarks
 

@@ -99,7 +99,7 @@ def _over(values: Tensor, like: Tensor) -> Tensor:
 
 def _placed(images: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     """Flip, scale, crop and blur (B, T, 3, H, W): one product of matrices along each axis, rounded to grey levels."""
-    _, _, _, H, W = images.shape
+    H, W = images.shape[-2:]
     matrices = []
     for name, length in ((_ROWS, H), (_COLUMNS, W)):
         matrix = _scaling(batch[name], length) if name in batch else None
@@ -110,7 +110,10 @@ def _placed(images: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     rows, columns = matrices
     if rows is None or columns is None:
         return images
-    return (rows[:, None, None] @ (images @ columns.mT[:, None, None])).round()
+    wide = (images.flatten(1, 3) @ columns.mT).view_as(
+        images
+    )  # (B, T * 3 * H, W): the matrix is not copied T * 3 times
+    return (rows[:, None, None] @ wide).round()
 
 
 def _scaling(axis: Tensor, length: int) -> Tensor:
