@@ -1,7 +1,7 @@
 """Time PFedSIS's network on a GPU, compared with a MONAI network of similar size, and steps of `surgfl pretrain`.
 
 Both networks take turns in one run at 512x640 (height x width): a training step of 8 frames in float32 and in mixed
-precision, and the prediction of one frame. The paper reports 15.20 ms for the prediction (Table II, its GPU). The table
+precision, and one frame's prediction. The paper reports 15.20 ms for the prediction (Table II, its GPU). The table
 also has the share of the arithmetic limit: multiply-adds per second, counted by PyTorch, divided by the multiply-adds
 per second of a large matrix product in the same precision. A step counts as three forward passes.
 """

@@ -1,6 +1,6 @@
 """Time the training steps and rounds of FedAvg and PFedSIS, and a plain PyTorch loop, at several sizes and precisions.
 
-Steps are those of federations, with batches from the frame cache of a rendered site. A step's time is the difference
+Federations' own steps take batches from the frame cache of a rendered site. A step's time is the difference
 between many and few steps on one batch that stays on the device, so that recordings and compilations do not count. A
 round reads its batches; it waits for data for the time that it takes beyond the same steps on one batch. The share of
 the arithmetic limit counts a step as three forward passes of its loss.
@@ -35,7 +35,7 @@ LARGE, SMALL = (512, 640), (96, 128)
 FRAMES = 48  # of the rendered site
 FEW, ROUND = 5, 40  # steps of a short run, and of a round
 SITES = 3  # whose styles PFedSIS mixes
-GOALS = {"step": 15e-3, "ratio": 1.6, "busy": 0.9}  # in seconds; PFedSIS / FedAvg; share of a round
+GOALS = {"step": 15e-3, "ratio": 1.6, "busy": 0.9}  # seconds, PFedSIS / FedAvg, share of a round
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Times:
 
     @property
     def busy(self) -> float:
-        """Share of a round in which the device does not wait for data."""
+        """Share of a round without waiting for data."""
         return min(1.0, self.steps / self.round)
 
 
@@ -182,7 +182,7 @@ class Bench:
         return self._step(steps)[0], count
 
     def _step(self, steps: Callable[[int], None]) -> tuple[float, float]:
-        """Return the seconds of one step, without the start of a run, and of a run of `ROUND` steps."""
+        """Return the seconds of one step, without a run's start, and the seconds of a run of `ROUND` steps."""
         steps(FEW)
         short, long = (min(self._seconds(partial(steps, count)) for _ in range(2)) for count in (FEW, ROUND))
         return (long - short) / (ROUND - FEW), long
@@ -201,7 +201,7 @@ class Bench:
 
 @dataclass
 class Rounds:
-    """A site of one method that trains without a server."""
+    """A method's site, which trains without a server."""
 
     setup: SiteSetup
     optimizer: torch.optim.Optimizer

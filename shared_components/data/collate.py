@@ -85,8 +85,8 @@ def stack_samples(items: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 def as_numbers(batch: Mapping[str, Tensor], device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Move a batch of stored samples to a device, and convert it there to the types that networks and losses take.
 
-    Images become float32 in [0, 1]; ids such as "label" int64; numbers such as "depth" stay float32. Bytes cross to a
-    GPU from pinned memory, while it computes.
+    Images become float32 in [0, 1], and ids such as "label" int64. Numbers such as "depth" stay float32. Bytes cross to
+    a GPU from pinned memory, while it computes.
     """
     return to_numbers(to_device(batch, torch.device(device)))
 

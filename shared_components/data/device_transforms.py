@@ -62,16 +62,19 @@ def augment_batch(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Apply the parameters in a batch to its images and maps; without parameters, only permute the images.
 
     Args:
-        batch: "image", uint8 (B, T, H, W, 3); targets (B, ...), maps of which are (B, H, W) or (B, T, H, W); and
+        batch: "image", uint8 (B, T, H, W, 3); targets (B, ...), which include maps (B, H, W) or (B, T, H, W); and
             parameters (B, ...) of the functions above.
 
     Returns:
-        The batch without parameters: "image", float32 (B, 3, H, W), or (B, T, 3, H, W) for T > 1, grey levels 0 to 255,
-        contiguous; maps of the same shape and type; other targets as they are. Shapes do not depend on the parameters.
-        For equal parameters, `transforms` gives the same labels and depth, except where the centre of a pixel falls on
-        the border of two source pixels: there, either may be taken. Its images differ by 1 grey level at most after
-        flips, scales and crops, after a rotation, and after each change of colours; by 2 after a rotation and a crop.
-        Compressed images differ by less than a fifth of what JPEG changes, on average over their pixels.
+        The batch without parameters, contiguous. "image" is float32 (B, 3, H, W), or (B, T, 3, H, W) for T > 1, in grey
+        levels 0 to 255. Targets keep shape and type. No shape depends on the parameters.
+
+    Compared with `transforms` at equal parameters:
+        - Labels and depth are equal, unless a pixel's centre falls on the border of two source pixels. Then either
+          source pixel may be taken.
+        - Images differ by at most 1 grey level after flips, scales and crops, after a rotation, and after each change
+          of colours; by at most 2 after a rotation and a crop.
+        - A compression's mean difference is below a fifth of JPEG's own loss.
     """
     images = batch["image"].permute(0, 1, 4, 2, 3).float()  # (B, T, H, W, 3) -> (B, T, 3, H, W)
     maps = {name: value for name, value in batch.items() if _is_own_map(name)}
@@ -117,7 +120,7 @@ def _placed(images: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def _scaling(axis: Tensor, length: int) -> Tensor:
-    """Return the weights of source pixels in each new pixel of one axis, (B, length, length).
+    """Return the weights of source pixels in each new pixel along an axis, (B, length, length).
 
     Shrinking takes the mean over a new pixel's area, enlarging interpolates linearly, as `transforms.resize_image`.
     ``axis`` has rows (scaled length, first scaled pixel of the crop, whether to flip).
@@ -157,7 +160,7 @@ def _placed_map(values: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _nearest(axis: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Return the source pixel of each new pixel of one axis, and whether there is one: (B, length) each."""
+    """Return the source pixel of each new pixel along an axis, and whether it exists: (B, length) each."""
     scaled, first, flipped = (column[:, None] for column in axis.unbind(1))
     place = torch.arange(length, device=axis.device) + first
     nearest = ((2 * place + 1) * length // (2 * scaled)).clamp(max=length - 1)  # floor((place + 0.5) * length / scaled)
