@@ -1,5 +1,7 @@
 """Threads fill a batch's memory in any order; samples that do not fit together are refused."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,42 @@ def test_a_cpu_makes_a_batch_when_it_is_taken():
     calls = []
     take = BatchStream(torch.device("cpu")).make(lambda: calls.append(1) or {"image": torch.ones(1)})
     assert not calls and take() == {"image": torch.ones(1)} and calls == [1]
+
+
+def test_a_gpu_gives_a_batch_to_the_callers_stream_after_its_own_work(monkeypatch):
+    order = []
+
+    class Stream:
+        device = "cuda:0"
+
+        def __init__(self, name):
+            self.name = name
+
+        def record_event(self):
+            order.append("event")
+            return "event"
+
+        def wait_event(self, event):
+            order.append(f"{self.name} waits for {event}")
+
+    class Value:
+        def record_stream(self, stream):
+            order.append(f"memory waits for {stream.name}")
+
+    @contextmanager
+    def stream(chosen):
+        order.append(f"in {chosen.name}")
+        yield
+        order.append(f"out of {chosen.name}")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("own"))
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("caller"))
+    batch = {"image": Value(), "label": Value()}
+    take = BatchStream(torch.device("cuda")).make(lambda: order.append("work") or batch)
+    assert order == ["in own", "work", "event", "out of own"]
+    assert take() is batch
+    assert order[4:] == ["caller waits for event", "memory waits for caller", "memory waits for caller"]
 
 
 def test_images_become_shares_of_one_and_ids_whole_numbers():
