@@ -106,7 +106,7 @@ bench-before: install  ## a round's time beside another checkout's: make bench-b
 	$(BIN)/python -m evidence.benchmarks.before $(BEFORE)
 
 bench-gpu: install  ## training steps, rounds and predictions on an NVIDIA GPU: at most eight minutes
-	$(BIN)/python -m evidence.benchmarks.gpu
+	$(BIN)/python -m evidence.benchmarks.bench_gpu
 
 RECIPE ?= pvt_fpn
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from evidence.benchmarks import gpu_networks
+from evidence.benchmarks import gpu
 from evidence.benchmarks.pretraining_cost import counted
 from shared_components.common import machine
 from shared_components.core.method import Batch, Context
@@ -82,7 +82,7 @@ class Times:
 
 @dataclass
 class Bench:
-    """Measures cases on a device, in a folder for a site and its frame cache; `product` as in `gpu_networks.table`."""
+    """Measures cases on a device, in a folder for a site and its frame cache; `product` as in `gpu.table`."""
 
     device: torch.device
     folder: Path
@@ -100,8 +100,8 @@ class Bench:
             self.folder / "site", look="rose", seed=1, layout="endovis2018", height=height, width=width,
             frames_per_video=frames, videos=videos,
         )  # fmt: skip
-        for name, kind in gpu_networks.PRECISIONS.items():
-            self._limits[name] = gpu_networks.limit(self.product, kind, self.device)
+        for name, kind in gpu.PRECISIONS.items():
+            self._limits[name] = gpu.limit(self.product, kind, self.device)
         limits = ", ".join(f"{name} {limit / 1e12:.3g} T" for name, limit in self._limits.items())
         yield f"limit: multiply-adds/s of a product of {self.product} rows: {limits}"
         yield f"| steps of {self.batch} frames | ms per step | of the limit | images/s | waiting for data | memory |"
@@ -169,11 +169,11 @@ class Bench:
         site = Rounds.open(Case("fedavg", case.size, case.precision, "eager"), self.folder, batch=self.batch)
         image = next(iter(site.stream(1)))["image"]
         network = copy.deepcopy(site.setup.network)
-        kind = gpu_networks.PRECISIONS[case.precision]
+        kind = gpu.PRECISIONS[case.precision]
         count = 3 * counted(lambda: network(image))
         torch.compiler.reset()
         chosen = torch.compile(network, mode="max-autotune") if case.compiled else network
-        take = gpu_networks.step(chosen, image, kind)
+        take = gpu.step(chosen, image, kind)
 
         def steps(count: int) -> None:
             for _ in range(count):
