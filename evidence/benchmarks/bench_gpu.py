@@ -8,7 +8,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -78,8 +77,9 @@ def measured(chosen: Iterable[Measurement], end: float) -> Iterator[str]:
             missing.append(one.name)
             continue
         try:
-            with ending(end):
-                yield from one.lines()
+            lines = iter(one.lines())
+            while (line := before(end, lines)) is not None:
+                yield line
         except OutOfTime:
             missing.append(f"{one.name} (cut off)")
         except Exception as error:  # the other measurements go on
@@ -88,20 +88,19 @@ def measured(chosen: Iterable[Measurement], end: float) -> Iterator[str]:
         yield f"left out for lack of time: {'; '.join(missing)}"
 
 
-@contextmanager
-def ending(end: float) -> Iterator[None]:
-    """Raise OutOfTime at a time of ``perf_counter``, also within a compilation."""
+def before(end: float, lines: Iterator[str]) -> str | None:
+    """Return the next line, or None after the last; raise OutOfTime at the end, also within a compilation."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, stop)
+    earlier = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, max(0.001, end - time.perf_counter()))
     try:
-        yield
+        return next(lines, None)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, earlier)
 
 
 if __name__ == "__main__":
