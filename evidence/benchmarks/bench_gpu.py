@@ -20,7 +20,7 @@ from evidence.benchmarks import gpu, gpu_steps
 from shared_components.common import machine
 from shared_components.federation.runs.provenance import commit
 
-SECONDS = 450.0  # since the process began; a call of a lent machine ends after 480
+SECONDS = 450.0  # since the process began
 BATCH, PRODUCT = 8, 8192  # frames of a step, rows of the large matrices
 
 

@@ -21,7 +21,7 @@ from evidence.benchmarks import gpu
 from evidence.benchmarks.pretraining_cost import counted
 from shared_components.common import machine
 from shared_components.core.method import Batch, Context
-from shared_components.core.training import local_iterations, make_context, make_optimizer, training_batches
+from shared_components.core.training import local_iterations, make_context, make_optimizer, training_batches, why_eager
 from shared_components.data.frame_cache import FrameCache
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import samples
@@ -234,6 +234,13 @@ class Rounds:
         """Compute the loss of a batch, as in a step."""
         return self.setup.method.local.objective(self.setup.network, batch, self._context(1))
 
+    def why_eager(self) -> str:
+        """Return the reason why the steps are not recorded; empty: they are."""
+        setup = self.setup
+        return why_eager(
+            setup.network, self.optimizer, setup.method, self._context(1), setup.method.local.objective
+        )  # fmt: skip
+
     def _context(self, count: int) -> Context:
         return make_context(
             self.setup.bundle.training, self.setup.task, round=0, rounds=1, iterations=count, **self.known
@@ -245,9 +252,10 @@ class Rounds:
 
 
 def prepare_steps(site: Rounds, way: str) -> None:
-    """Let `local_iterations` take eager, recorded or compiled steps; ValueError for a way that it does not know."""
-    if way == "recorded":
-        raise ValueError("this version does not record training steps")
+    """Let `local_iterations` take eager, recorded or compiled steps; ValueError if the site cannot record them."""
+    site.known["eager"] = "" if way == "recorded" else f"bench-gpu times {way} steps"
+    if way == "recorded" and (reason := site.why_eager()):
+        raise ValueError(f"its steps are not recorded: {reason}")
     if way == "compiled":
         torch.compiler.reset()
         for part in site.setup.network.children():  # methods call the parts, not only `forward`

@@ -112,6 +112,8 @@ class FastestStep:
             try:
                 for _ in range(WARM_UP + 1):
                     timed.take(batch)
+                if choice.recorded and timed.why_eager:  # CUDA refused the recording
+                    return math.inf
                 torch.cuda.synchronize(where)
                 began = self.clock()
                 for _ in range(TIMED):
@@ -135,10 +137,10 @@ class FastestStep:
 def fastest(first: Choice, milliseconds: Callable[[Choice], float], *, auto: bool) -> tuple[Choice, dict[str, float]]:
     """Change one property of the best candidate after another; return the best and the time of each candidate.
 
-    ``milliseconds`` returns the time of a step, or infinity if the memory is too small for a candidate.
+    ``milliseconds`` returns the time of a step, or infinity if a candidate does not work on this machine.
     """
     best, least = first, milliseconds(first)
-    times = {str(first): round(least, 2)}
+    times = {str(first): round(least, 2)} if math.isfinite(least) else {}
     for change in _changes(first, auto):
         if (candidate := replace(best, **change)) == best:
             continue

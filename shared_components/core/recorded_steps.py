@@ -38,6 +38,10 @@ def without_reading() -> Iterator[None]:
         _recording.reset(token)
 
 
+class NotRecordable(ValueError):
+    """A step that CUDA cannot record, with the settings that switch recording off."""
+
+
 @dataclass(frozen=True)
 class Recording:
     """A CUDA graph with its input tensors and its result."""
@@ -84,6 +88,7 @@ class Graphs:
         """Take a step on a batch and return its result, which the next step overwrites.
 
         The operations of ``take`` depend only on the batch's shapes and the variant; it is the same in every call.
+        NotRecordable: CUDA refuses to record them, and the step was not taken. ValueError: it also lost its generator.
         """
         key = (*variant, *((name, value.shape, value.dtype) for name, value in batch.items()))
         with torch.cuda.device(self._device):
@@ -112,11 +117,19 @@ class Graphs:
                 result = take(inputs, *variant)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
-            raise ValueError(
+            raise (NotRecordable if self._draws() else ValueError)(
                 f"training steps cannot be recorded as a CUDA graph ({reason}); write recorded_steps: false in "
                 "limits.yaml, or for a bundle --train#step#recorded false"
             ) from error
         return Recording(graph, inputs, result)
+
+    def _draws(self) -> bool:
+        """Return whether the device draws random numbers; after a failed recording, CUDA's generator may not."""
+        try:
+            torch.rand((), device=self._device)
+        except RuntimeError:
+            return False
+        return True
 
     @contextmanager
     def _capturable(self) -> Iterator[None]:

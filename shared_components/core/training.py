@@ -21,7 +21,7 @@ from shared_components.core.optimizers import SGD, AdamW
 from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network, train_mode
 from shared_components.core.prompted_streams import prompted
-from shared_components.core.recorded_steps import Graphs, recordable, recording
+from shared_components.core.recorded_steps import Graphs, NotRecordable, recordable, recording
 from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.task import Task
 from shared_components.core.training_settings import Precision, Training
@@ -231,19 +231,29 @@ class TrainingSteps:
         """Take one step on a batch on the network's device; return the loss terms, of recorded steps as tensors."""
         context = self.context
         if self._graphs is None:
-            losses = train_step(
-                self.network, self.optimizer, self.method, batch, context, self.partition, self.objective
-            )
-            self._add(losses)
-            return losses
+            return self._take_eagerly(batch)
         ends = (context.iteration + 1) % context.accumulate == 0
         if ends and context.pace is not None:
             set_rates(self.optimizer, context.pace(context.iteration / context.iterations))
-        self._unread.append(self._graphs(self._take, batch, ends).clone())
+        try:
+            self._unread.append(self._graphs(self._take, batch, ends).clone())
+        except NotRecordable as error:
+            logger.warning("the next steps are eager: %s", error)
+            self.read()
+            self.why_eager, self._graphs = str(error), None
+            context.gathered.update(self._sums)
+            return self._take_eagerly(batch)
         terms = dict(zip(self._names, self._unread[-1], strict=True))
         if len(self._unread) == READ_EVERY:
             self.read()
         return terms
+
+    def _take_eagerly(self, batch: Batch) -> Losses:
+        losses = train_step(
+            self.network, self.optimizer, self.method, batch, self.context, self.partition, self.objective
+        )
+        self._add(losses)
+        return losses
 
     def read(self) -> None:
         """Read the losses of recorded steps; raise FloatingPointError at the first step with a loss not finite."""

@@ -1,5 +1,6 @@
 """Recorded steps equal eager steps, read nothing on the host, and say why others are not recorded."""
 
+import contextlib
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -115,6 +116,21 @@ def test_accumulation_schedules_and_sgd_are_recorded(monkeypatch, cuda_graphs, s
     outcomes = both(monkeypatch, lambda run: [run.batch(n) for n in range(8)], **settings)
     assert_same(outcomes, 1e-6 if "optimizer" in settings else 0.0)  # the fused SGD rounds otherwise than the eager one
     assert cuda_graphs.replays == 8 - settings.get("accumulate", 1) * WARM_UP
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_refused_recording_goes_on_eagerly_with_the_same_weights(monkeypatch, cuda_graphs, caplog, accumulate):  # noqa: F811
+    @contextlib.contextmanager
+    def refuse(graph, **settings):
+        raise RuntimeError("operation not permitted when stream is capturing")
+        yield
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    batches = 3 * accumulate * (WARM_UP + 1)
+    assert_same(both(monkeypatch, lambda run: [run.batch(n) for n in range(batches)], accumulate=accumulate))
+    assert cuda_graphs.replays == 0
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("the next steps are eager: ") and "recorded_steps: false in limits.yaml" in warning
 
 
 def test_a_second_batch_shape_has_its_own_graph(monkeypatch, cuda_graphs):  # noqa: F811
