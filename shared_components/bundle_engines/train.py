@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, distributed, nn
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.machine import frame_workers
 from shared_components.common.progress import report_progress
+from shared_components.core import replicas
 from shared_components.core.bundle import load_bundle
 from shared_components.core.fastest_step import FastestStep
 from shared_components.core.feature_cache import FOLDER, open_cache
@@ -189,14 +189,11 @@ def notes_of(
     return notes | {"site": site.name, **seen}
 
 
-VALIDATION_LIMIT = timedelta(hours=2)  # timeout of the other processes while the first one validates
-
-
 def join() -> torch.device:
     """Join the process group of torchrun, and return this process's device."""
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if not distributed.is_initialized():
-        distributed.init_process_group(backend, timeout=VALIDATION_LIMIT)
+        distributed.init_process_group(backend, timeout=replicas.LONGEST_WAIT)
     if backend == "gloo":
         return torch.device("cpu")
     device = torch.device("cuda", distributed.get_rank() % torch.cuda.device_count())
@@ -225,9 +222,4 @@ def average_gradients(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer
 
 
 def _average(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    distributed.all_reduce(flat)
-    flat /= distributed.get_world_size()
-    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    replicas.average([p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None])

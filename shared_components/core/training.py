@@ -15,6 +15,7 @@ from torch import Tensor, distributed, nn
 
 from shared_components.common import machine
 from shared_components.common.progress import report_progress
+from shared_components.core import replicas
 from shared_components.core.method import Batch, Context, Losses, Method, Objective, Term, task_objective
 from shared_components.core.objectives import route_gradients
 from shared_components.core.optimizers import SGD, AdamW
@@ -94,6 +95,7 @@ def train_step(
         losses = {term.name: float(term.value.detach()) for term in terms}
         _refuse_infinite(losses, context)
         route_gradients(terms, network, partition)
+        replicas.average_gradients(network)
         return losses
 
     losses = method.local.gradients(network, backward, context) if method.local.gradients else backward()
@@ -108,7 +110,7 @@ def train_step(
 def _terms(objective: Objective, network: nn.Module, batch: Batch, context: Context) -> Sequence[Term]:
     where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
     # a graph must not use weights that were rounded before its recording
-    with torch.autocast(where, dtype=torch.bfloat16, enabled=mixed, cache_enabled=not recording()):
+    with torch.autocast(where, dtype=torch.bfloat16, enabled=mixed, cache_enabled=not recording()), replicas.divided(network):
         return objective(network, batch, context)
 
 
@@ -141,12 +143,16 @@ def training_batches(
     features: Features | None = None,
     workers: int = 0,
 ) -> Iterator[Batch]:
-    """Yield augmented training batches on a device, with the random inputs of method and task; see `batches`."""
-    draw = method.local.random_inputs
+    """Yield augmented training batches on a device, with the random inputs of method and task; see `batches`.
+
+    Each of several `replicas` reads its rows of a batch, and gets all.
+    """
+    draw, size = method.local.random_inputs, settings.batch_size
     stream = batches(
-        dataset, batch_size=settings.batch_size, iterations=iterations, generator=context.generator, augment=True,
+        dataset, batch_size=size, iterations=iterations, generator=context.generator, augment=True,
         features=features, inputs=None if draw is None else lambda size, generator: draw(size, context, generator),
-        workers=workers, device=device, **settings.augmentation,
+        workers=workers, device=device, rows=replicas.own_rows(size),
+        whole=lambda own: replicas.whole_batch(own, size), **settings.augmentation,
     )  # fmt: skip
     for batch in stream:
         yield context.task.add_randomness(batch, context.generator)

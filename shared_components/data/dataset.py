@@ -206,6 +206,8 @@ def batches(
     inputs: RandomInputs | None = None,
     workers: int = 0,
     device: torch.device | str = "cpu",
+    rows: slice = slice(None),
+    whole: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]] = lambda own: own,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield shuffled training batches without end of epoch.
 
@@ -225,6 +227,8 @@ def batches(
         workers: Threads that read and augment samples, see `prefetched`; 0: none.
         device: Device of the batches. An NVIDIA GPU also augments them, see `augment_batch`, except crops at native
             resolution and frames with ``features``.
+        rows: Rows of each batch that this process reads; all are drawn.
+        whole: Function that adds the other processes' rows.
 
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, ...), or
@@ -238,13 +242,15 @@ def batches(
     samples = _Augmented(dataset, on_device, augment, colour, rotation, flips, crops, crop_area)
 
     def draw(place: tuple[list[int], int], generator: torch.Generator) -> Plan:
-        (order, start), items = place, []
-        buffer = BatchBuffer(batch_size, pinned=where.type == "cuda")
-        for number in range(batch_size):
+        (order, start), drawn = place, []
+        for _ in range(batch_size):
             if start == len(order):
                 order, start = torch.randperm(len(dataset), generator=generator).tolist(), 0
-            items.append((buffer, number, samples.draw(order[start], generator)))
+            drawn.append(samples.draw(order[start], generator))
             start += 1
+        own = drawn[rows]
+        buffer = BatchBuffer(len(own), pinned=where.type == "cuda")
+        items = [(buffer, number, sample) for number, sample in enumerate(own)]
         return Plan(items, inputs(batch_size, generator) if inputs else {}, (order, start))
 
     def make(item: tuple[BatchBuffer, int, Drawn]) -> tuple[np.ndarray | None, Take | None]:
@@ -268,7 +274,7 @@ def batches(
         if features is not None:  # from the network, which only this thread uses
             maps = [features(images) for images, _ in made if images is not None]
             batch |= to_device({name: torch.stack([each[name] for each in maps]) for name in maps[0]}, where)
-        yield batch | to_device(random, where)
+        yield whole(batch) | to_device(random, where)
 
 
 @dataclass(frozen=True)

@@ -28,23 +28,26 @@ logger = logging.getLogger(__name__)
 
 
 class FrameCache:
-    """Resized arrays by their source files, up to ``limit`` bytes; one process per folder, any number of threads.
+    """Resized arrays by their source files, up to ``limit`` bytes; any number of threads.
+
+    ``sharers`` processes use a folder at the same time; each adds its share of the bytes that are left, and only the
+    ``first`` one, which starts before the others, removes files.
 
     Folders from before the last start of the machine, and incomplete files, are removed. If the limit is reached or the
     disk is full, the cache adds nothing more and logs the reason once; frames are then decoded each time.
     """
 
-    def __init__(self, folder: Path, *, limit: int) -> None:
+    def __init__(self, folder: Path, *, limit: int, sharers: int = 1, first: bool = True) -> None:
         self._folder = folder / _start_of_machine()
         with suppress(OSError):  # the first `add` reports it
-            for path in folder.glob("*"):
+            for path in folder.glob("*") if first else ():
                 if path != self._folder:
                     shutil.rmtree(path, ignore_errors=True)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # frames are as private as the data
             self._folder.mkdir(exist_ok=True)
-        for path in self._folder.glob(".*"):  # incomplete after a kill
+        for path in self._folder.glob(".*") if first else ():  # incomplete after a kill
             path.unlink(missing_ok=True)
-        self._room = limit - sum(path.stat().st_size for path in self._folder.glob("*"))
+        self._room = (limit - sum(_size_of(path) for path in self._folder.glob("*"))) // sharers
         self._adds, self._lock = limit > 0, threading.Lock()
 
     def path(self, files: Sequence[Path], how: str) -> Path | None:
@@ -94,6 +97,13 @@ class FrameCache:
             logger.warning("the frame cache %s %s; other frames are decoded each time", self._folder, why)
         self._adds = False
         return False
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # another process has just completed this file
+        return 0
 
 
 def _stamp(path: Path) -> tuple[int, int]:

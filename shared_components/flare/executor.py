@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -42,6 +43,13 @@ class SiteExecutor(Executor):
         self._lock = ExitStack()  # lock of a deployment's run, which nobody may remove while this process lives
         self._run: Path | None = None
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """End the processes of further GPUs with the run."""
+        if event_type == EventType.END_RUN:
+            from shared_components.federation.site.replica_processes import stop_replicas
+
+            stop_replicas()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Run one task; a refusal is returned as a sentence."""

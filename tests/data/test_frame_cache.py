@@ -123,3 +123,16 @@ def test_the_limit_counts_files_of_earlier_rounds(tmp_path):
     larger = FrameCache(folder, limit=2 * size)
     assert larger.add(larger.path([source], "depth"), array, (4, 4))
     assert larger.path([tmp_path / "missing.png"], "label") is None
+
+
+def test_processes_that_share_a_folder_share_its_room_and_only_the_first_removes_files(tmp_path):
+    frame = np.ones((4, 4, 3), np.uint8)
+    bytes_of_one = frame.nbytes + 8
+    first = FrameCache(tmp_path, limit=4 * bytes_of_one, sharers=2)
+    (incomplete := first._folder / ".frame.1.2").write_bytes(b"1234")
+    second = FrameCache(tmp_path, limit=4 * bytes_of_one + 4, sharers=2, first=False)
+    for cache, name in ((first, "a"), (second, "b")):
+        assert [cache.add(first._folder / f"{name}{i}", frame, (4, 4)) for i in range(3)] == [True, True, False]
+    assert incomplete.exists()
+    FrameCache(tmp_path, limit=0)
+    assert not incomplete.exists() and len(list(first._folder.iterdir())) == 4

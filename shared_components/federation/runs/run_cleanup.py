@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared_components.core import replicas
 from shared_components.core.feature_cache import FOLDER
 from shared_components.data import frame_cache
 from shared_components.federation.messages import FederationError
@@ -19,7 +20,7 @@ from shared_components.federation.runs.store import rounds_in
 from shared_components.reporting.records import EARLY, RecordError, read_lines
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
-_FOLDERS_OF_A_SITE = {FOLDER, frame_cache.FOLDER, "overlays", "sent", "tensorboard"}
+_FOLDERS_OF_A_SITE = {FOLDER, frame_cache.FOLDER, replicas.FOLDER, "overlays", "sent", "tensorboard"}
 _FILE_OF_A_RUN = re.compile(  # with a dot before and a number after: from an interrupted `atomically`
     r"(\.?(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl)(\.\d+)?"
     rf"|{re.escape(run_folder.LOCK)}|.*\.safetensors(\.\d+)?)"

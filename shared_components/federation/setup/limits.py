@@ -9,8 +9,9 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import torch
 from msgspec import Meta
 from msgspec.structs import asdict
 
@@ -65,7 +66,8 @@ class Limits(Schema, frozen=True):
         activations: Numbers in all tensors of such a network's forward pass for a batch.
         feature_cache_gb: Disk space for features of frozen encoders, in 10^9 bytes; 0: none.
         frame_cache_gb: Disk space for decoded frames of a run, in 10^9 bytes; 0: none.
-        workers: Threads that read frames; by default up to 4 beside a GPU, otherwise none.
+        workers: Threads that read frames, for each GPU; by default up to 4 beside a GPU, otherwise none.
+        gpus: GPUs that share each training step; a batch has at least one sample for each.
         recorded_steps: Whether a GPU records training steps as CUDA graphs.
         arguments: Largest whole number, except seeds, and longest list in the arguments of method, task and network.
         privacy: Noise that the site demands on its updates; by default none.
@@ -88,6 +90,7 @@ class Limits(Schema, frozen=True):
     frame_cache_gb: Annotated[float, Meta(ge=0, le=10**6)] = 20
     workers: Annotated[int, Meta(ge=0, le=64)] | None = None
     recorded_steps: bool = True
+    gpus: Annotated[int, Meta(ge=1, le=64)] | Literal["all"] = 1
     arguments: Count = 100_000
     privacy: Demand | None = None
 
@@ -129,6 +132,11 @@ def read_limits(path: Path) -> Limits:
     return parse(Limits, values, f"{path}", error=SiteError)
 
 
+def gpus_of(limits: Limits) -> int:
+    """Return the number of GPUs that limits ask for; at least 1, also without a GPU."""
+    return max(1, torch.cuda.device_count()) if limits.gpus == "all" else limits.gpus
+
+
 def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int = 1) -> None:
     """Refuse a job that exceeds a site's limits, before anything is built; SiteError names the first key and the file.
 
@@ -142,6 +150,11 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
                 f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
                 f"less, or write '{limit}: {value}' in {limits_file(site)}"
             )
+    if (used := gpus_of(limits)) > (size := bundle.training.batch_size):
+        raise SiteError(
+            f"site {site.name}: the job's training.batch_size is {size}, fewer samples than the site's {used} GPUs; "
+            f"write 'gpus: {size}' in {limits_file(site)}, or make the batch larger"
+        )
     for owner in filter(None, (site, site.added)):  # owners of the training frames
         if (demand := limits_of(owner).privacy) is not None:
             _check_noise(job, demand, owner)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.progress import follow
-from shared_components.core import evaluation
+from shared_components.core import evaluation, replicas
 from shared_components.core import training as local
 from shared_components.core.fastest_step import FastestStep
 from shared_components.core.method import Batch, Context, Extras, Losses, Method, Objective, State
@@ -58,18 +58,21 @@ class LocalRound:
         network = network or self.network
         count = self.settings.iterations if iterations is None else iterations
         self.context.iterations = count
+        replicas.align(network)
         optimizer = self._optimizer(key, network, rate)
         chosen = objective or self.method.local.objective
         known = network, optimizer, self.method, self.context, partition or self.partition, chosen
         stream, earlier = self._augmented(count), self._steps.get(key)
         if earlier is None or not all(a is b for a, b in zip(earlier[0], known, strict=True)):
             steps = local.TrainingSteps(*known)
-            if self.fastest is not None and self._device.type == "cuda":
+            if self.fastest is not None and self._device.type == "cuda" and replicas.size() == 1:
                 first = list(islice(stream, 1))
                 steps = self.fastest.prepare(steps, first, auto=self.settings.precision == "auto")
                 stream = chain(first, stream)
             self._steps[key] = known, steps
-        return self._steps[key][1].run(stream)
+        losses = self._steps[key][1].run(stream)
+        replicas.refuse_unequal(network)
+        return losses
 
     def batches(self, iterations: int) -> Iterator[Batch]:
         """Yield augmented training batches on the network's device."""
@@ -90,8 +93,10 @@ class LocalRound:
             return None
         self.stop()
         task, precision = self.context.task, local.precision_of(self.settings)
+        if replicas.rank():
+            return replicas.value_of_first(0.0)
         scores = evaluation.score_quickly(network, task, self.validation, precision=precision)
-        return evaluation.first_value(task, scores)
+        return replicas.value_of_first(evaluation.first_value(task, scores))
 
     def measure(self) -> Extras:
         """Return the extras that the method measures after the local iterations."""

@@ -16,7 +16,7 @@ from shared_components.common import machine
 from shared_components.common.atomic import NotWritten, write_json
 from shared_components.common.counted import counted
 from shared_components.common.progress import report_progress
-from shared_components.core import evaluation
+from shared_components.core import evaluation, replicas
 from shared_components.core import training as local
 from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.initial_weights import describe_start, unused_file_warning
@@ -39,12 +39,13 @@ from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.setup.allowed_payload import Expected
-from shared_components.federation.setup.limits import limits_of, why_unrecorded
+from shared_components.federation.setup.limits import gpus_of, limits_file, limits_of, why_unrecorded
 from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site, wrong_kind
 from shared_components.federation.site import disclosure
 from shared_components.federation.site.agreed_job import Sender, agreed_job, keep_agreed, site_folder
 from shared_components.federation.site.noisy_updates import Noisy
+from shared_components.federation.site.replica_processes import ReplicaTask, sharing
 from shared_components.federation.site.secure_sums import Masked
 from shared_components.federation.site.sent_updates import Plain
 from shared_components.federation.site.state import SiteState, restore, save, save_best
@@ -69,6 +70,7 @@ class SiteRunner:
     stop: Callable[[], bool] = lambda: False  # called before every batch; True ends the training with an error
     random: Randomness = os.urandom  # source of the noise in a job with ``privacy``; secret except in tests
     identity: Identity | None = None  # startup kit that vouches for the site's key of secure sums
+    without_gpus: bool = False  # for tests: `gpus` of limits.yaml starts processes on the CPU
 
     answered_before: ClassVar = False  # by any runner of this process: the first task's seconds include its start
 
@@ -122,7 +124,7 @@ class SiteRunner:
         dataset = setup.dataset(self._samples(setup, request, "train"))
         local.check_answers(setup.network, setup.task, setup.size)
         setup.task.add_randomness(collate([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
-        self._warn_of_few(setup.bundle.training, len(dataset))
+        self._warn_of_few(setup.bundle.training, len(dataset), self._gpus(site))
         state = setup.network.state_dict()
         profile: dict[str, Any] = {
             "samples": len(dataset),
@@ -156,10 +158,12 @@ class SiteRunner:
                     self.name, split, frames[0].video, frames[0].index, more,
                 )  # fmt: skip
 
-    def _warn_of_few(self, training: Training, samples: int) -> None:
+    def _warn_of_few(self, training: Training, samples: int, gpus: int) -> None:
         """Warn of fewer samples than a batch, or refuse them by ValueError, see `Training.for_samples`."""
         if samples < training.batch_size:
             size, count = training.for_samples(samples).batch_size, counted(samples, "training sample")
+            if size < gpus:
+                raise SiteRefusal(f"site {self.name} has {count}, fewer than its {gpus} GPUs (gpus in limits.yaml)")
             how = f"batches of {size}" if size < training.batch_size else "some come twice in it"
             logger.warning("site %s has %s, fewer than a batch of %d: %s", self.name, count, training.batch_size, how)
 
@@ -189,14 +193,15 @@ class SiteRunner:
         files, clock = self._files(request), _Clock(self._began)
         clock.mark("starting")
         scored, best = {}, state.best
-        if request.round % request.job.validate_every == 0:
-            with setup.deployed(state.memory):
-                metrics = setup.validate(setup.dataset(self._samples(setup, request, "validation")))
-                clock.mark("validating")
-                best = save_best(setup, files, request.round, metrics, best, name=self.name)
-            scored = {"metrics": metrics}
-        work = self._local_round(setup, request, state)
-        loss = work.run()
+        with sharing(self._gpus(site), self._replica_task, request):
+            if request.round % request.job.validate_every == 0:
+                with setup.deployed(state.memory):
+                    metrics = setup.validate(setup.dataset(self._samples(setup, request, "validation")))
+                    clock.mark("validating")
+                    best = save_best(setup, files, request.round, metrics, best, name=self.name)
+                scored = {"metrics": metrics}
+            work = self._local_round(setup, request, state)
+            loss = work.run()
         clock.mark("training")
         extras = work.measure()
         clock.mark("measuring")
@@ -209,13 +214,36 @@ class SiteRunner:
         pieces = cut(setup.network.state_dict(), setup.partition, *disclosure.SENT)
         return upload.update(request, reply, pieces, extras)
 
+    def train_beside(self, request: Request) -> None:
+        """Train a round as a further replica; the first replica has the result, and answers."""
+        setup, state = self._restore(request, self.find_site(request.job, request.place.number))
+        self._local_round(setup, request, state).run()
+
+    def _replica_task(self, request: Request) -> ReplicaTask:
+        numbers = {request.place.number, *range(len(request.pool))}
+        read = {number: self.find_site(request.job, number) for number in sorted(numbers)}
+        sites = {number: (site.name, site.path.absolute()) for number, site in read.items()}
+        files = self._files(request).folder.absolute()
+        return ReplicaTask(self.name, self.folder.absolute(), files, sites, self.start_weights)
+
+    def _gpus(self, site: Site) -> int:
+        """Return the number of GPUs that share the training; SiteRefusal if the machine has fewer."""
+        count, here = gpus_of(limits_of(site)), torch.cuda.device_count()
+        if count > max(1, here) and not self.without_gpus:
+            raise SiteRefusal(
+                f"site {self.name}: gpus is {count} in {limits_file(site)}, and this process sees {here} "
+                "(CUDA_VISIBLE_DEVICES); write a smaller number, or all"
+            )
+        return count
+
     def _set_up(self, request: Request, site: Site, *, sites: int = 1) -> SiteSetup:
         setup = set_up_site(request.job, site, start_weights=self.start_weights, sites=sites)
         limits = limits_of(site)
         setup.workers = machine.frame_workers() if limits.workers is None else limits.workers
         setup.eager = why_unrecorded(limits, request.job)
         if limit := limits.frame_cache_gb:
-            setup.cache = FrameCache(self._files(request).folder / frame_cache.FOLDER, limit=int(limit * GB))
+            folder, first = self._files(request).folder / frame_cache.FOLDER, replicas.rank() == 0
+            setup.cache = FrameCache(folder, limit=int(limit * GB), sharers=gpus_of(limits), first=first)
         return setup
 
     def _restore(self, request: Request, site: Site) -> tuple[SiteSetup, SiteState]:
@@ -235,7 +263,8 @@ class SiteRunner:
             items=request.items, received=request.pieces, broadcast=request.groups, memory=dict(state.memory),
             eager=setup.eager,
         )  # fmt: skip
-        features = open_cache(setup.network, setup.partition, settings, self._files(request).folder / FOLDER)
+        folder, first = self._files(request).folder / FOLDER, replicas.rank() == 0
+        features = open_cache(setup.network, setup.partition, settings, folder, adds=first)
         return LocalRound(
             setup.network, setup.partition, context, setup.method, dataset, settings, state.optimizers,
             features=features, workers=setup.workers, stop=self._refuse_if_stopped,
