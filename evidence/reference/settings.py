@@ -135,8 +135,8 @@ def limits_yaml() -> str:
     return f"""\
 # limits.yaml
 
-Largest values that a site accepts from a job, in a file beside `site.yaml`. The site refuses a job with larger values
-before it builds a network. Missing keys have their defaults. Unknown keys are errors.
+Largest values that a site accepts from a job, in a file beside `site.yaml`. The site refuses larger values before it
+builds a network. Unknown keys are errors.
 
 {schema_table(Limits, sections=["privacy"])}
 

@@ -5,8 +5,8 @@ the others. Inside `divided`, the network computes only the process's rows and g
 has the loss of the whole batch. This is exact for losses that are no means over rows, such as a log of a mean IoU, for
 norms of weights, for SAM, and for batch normalisation, which gathers its inputs.
 
-A gradient through the gathered rows counts N times in the one replica that computed them, so that the mean over the N
-replicas is the gradient of one process, also for terms that do not depend on the rows. Code outside of `divided`
+The gradient of gathered rows counts N times in the replica that computed them, and not in the others. The mean over the
+N replicas is then the gradient of one process, also for terms that do not depend on the rows. Code outside of `divided`
 computes the same in each replica.
 """
 
@@ -146,13 +146,15 @@ def refuse_unequal(network: nn.Module) -> None:
 def divided(network: nn.Module) -> Iterator[None]:
     """Divide the rows of the network's calls between the replicas; without replicas, do nothing.
 
-    Other dropout masks apply than in one process. Calls with fewer rows than replicas are not divided. Copies that are
-    made of the network here are divided, too. ValueError for outputs without a row per row.
+    Each replica has dropout masks of its own. Calls with fewer rows than replicas are not divided. Copies of the
+    network that are made here are divided, too. ValueError for outputs that do not have a row per sample.
     """
     if _process.size == 1:
         yield
         return
     kind: type = type(network)
+    if getattr(network, "stages_first", False):
+        raise ValueError(f"{kind.__name__}'s outputs do not begin with the rows of a batch; write gpus: 1")
     with ExitStack() as stack:
         stack.callback(setattr, _process, "dividing", False)
         stack.callback(setattr, network, "__class__", kind)
@@ -184,7 +186,7 @@ def _divided_function(function: Callable) -> Callable:
         def whole(value: Tensor) -> Tensor:
             if not value.dim() or len(value) != _shares(rows)[_process.rank]:
                 kind = type(network).__name__
-                raise ValueError(f"{kind} has an output {tuple(value.shape)}, not a row per frame; write gpus: 1")
+                raise ValueError(f"{kind} has an output {tuple(value.shape)}, not a row per sample; write gpus: 1")
             return _AllRows.apply(value, _shares(rows))
 
         _process.rows = rows

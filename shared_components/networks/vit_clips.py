@@ -51,6 +51,7 @@ class VitClips(Vit):
             trained_encoders=trained_encoders,
         )  # fmt: skip
         self.pool, self.chunk = pool, CHUNK
+        self.stages_first = sequence == "tcn"  # the first axis of outputs for clips, see `forward`
         self.sequence = SEQUENCES[sequence](features=self.sizes.width, out_channels=out_channels)
         head = {"lstm": "sequence.head", "tcn": "sequence.heads"}[sequence]
         self.parts = {

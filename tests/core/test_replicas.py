@@ -54,7 +54,7 @@ def steps(network, image):
         with replicas.divided(network):
             whole = network(image)
             features = network.encode(image)
-            mixed = network.decode(features.flip(0))["pred"]  # the rows of one process are those of the other
+            mixed = network.decode(features.flip(0))["pred"]  # rows change the process
             few = network.eval()(image[:1])  # fewer rows than processes
             network.train()
         penalty = sum(p.square().sum() for p in network.parameters())
@@ -93,8 +93,14 @@ def masked():
 def unfit(network, image):
     """Return the error for an output without a row per frame."""
     network.first.forward = lambda image: image.mean().view(1, 1, 1, 1).expand(1, 4, 2, 2)
-    with replicas.divided(network), pytest.raises(ValueError, match=r"Net has an output \(1, 4\), not a row per frame"):
+    with (
+        replicas.divided(network),
+        pytest.raises(ValueError, match=r"Net has an output \(1, 4\), not a row per sample"),
+    ):
         network.eval().encode(image)
+    network.stages_first = True
+    with pytest.raises(ValueError, match="Net's outputs do not begin with the rows"), replicas.divided(network):
+        pass
 
 
 def batch(rank):

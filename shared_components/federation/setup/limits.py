@@ -66,8 +66,8 @@ class Limits(Schema, frozen=True):
         activations: Numbers in all tensors of such a network's forward pass for a batch.
         feature_cache_gb: Disk space for features of frozen encoders, in 10^9 bytes; 0: none.
         frame_cache_gb: Disk space for decoded frames of a run, in 10^9 bytes; 0: none.
-        workers: Threads that read frames, for each GPU; by default up to 4 beside a GPU, otherwise none.
-        gpus: GPUs that share each training step; a batch has at least one sample for each.
+        workers: Threads per GPU that read frames; by default up to 4, without a GPU none.
+        gpus: GPUs that share each training step; at most the batch's samples.
         recorded_steps: Whether a GPU records training steps as CUDA graphs.
         arguments: Largest whole number, except seeds, and longest list in the arguments of method, task and network.
         privacy: Noise that the site demands on its updates; by default none.

@@ -34,7 +34,7 @@ _team: "Team | None" = None  # of this process
 
 @dataclass(frozen=True)
 class ReplicaTask:
-    """What a replica needs besides the request to train a site's round."""
+    """Settings for a replica's training of a site's round, besides the request."""
 
     name: str  # of the site in the federation
     folder: Path  # of all runs
