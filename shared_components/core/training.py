@@ -110,7 +110,10 @@ def train_step(
 def _terms(objective: Objective, network: nn.Module, batch: Batch, context: Context) -> Sequence[Term]:
     where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
     # a graph must not use weights that were rounded before its recording
-    with torch.autocast(where, dtype=torch.bfloat16, enabled=mixed, cache_enabled=not recording()), replicas.divided(network):
+    with (
+        torch.autocast(where, dtype=torch.bfloat16, enabled=mixed, cache_enabled=not recording()),
+        replicas.divided(network),
+    ):
         return objective(network, batch, context)
 
 

@@ -112,18 +112,20 @@ def rounds(federation, count):
         ("pfedsis", {"arguments": {"sensitivity_images": 2, "cross_style_share": 0.3}}, 1),  # two passes, a cut graph
         ("pfedsis", {"arguments": {"sensitivity_images": 2, "mode": "as_released"}}, 1),
         ("ditto", {}, 1),  # two networks
+        ("centralised", {}, 1),  # one site reads all frames, the other does not train
     ],
 )
 def test_two_processes_train_as_one(several, method, changes, count):
     job = make_job(method, rounds=count, **{"training": STEPS, "network": PLAIN, **changes})
-    sites = 2 if method == "pfedsis" else 1
+    sites = 2 if method in ("pfedsis", "centralised") else 1
     one, two = (several(job, gpus, sites=sites) for gpus in (1, 2))
     start = one.asked.messages[SITES[0]].pieces
     for alone, shared in zip(rounds(one, count), rounds(two, count), strict=True):
         for name, reply in alone.items():
             assert shared[name].header["loss"] == pytest.approx(reply.header["loss"], rel=1e-5)
             moved = distance(start, reply.pieces)
-            assert distance(shared[name].pieces, reply.pieces) < SAME * moved > 0
+            assert distance(shared[name].pieces, reply.pieces) <= SAME * moved
+            assert moved > 0 or (method, name) == ("centralised", "site-2")
             for group, tensors in reply.groups.items():
                 size = distance(tensors, dict.fromkeys(tensors, torch.zeros(())))
                 assert distance(shared[name].groups[group], tensors) < 5 * SAME * size

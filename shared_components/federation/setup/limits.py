@@ -67,7 +67,7 @@ class Limits(Schema, frozen=True):
         feature_cache_gb: Disk space for features of frozen encoders, in 10^9 bytes; 0: none.
         frame_cache_gb: Disk space for decoded frames of a run, in 10^9 bytes; 0: none.
         workers: Threads per GPU that read frames; by default up to 4, without a GPU none.
-        gpus: GPUs that share each training step; at most the batch's samples.
+        gpus: GPUs that share each training step, at most the batch's samples; tested only as processes on CPUs.
         recorded_steps: Whether a GPU records training steps as CUDA graphs.
         arguments: Largest whole number, except seeds, and longest list in the arguments of method, task and network.
         privacy: Noise that the site demands on its updates; by default none.

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 import torch
+from torch import distributed
 
 from shared_components.common.atomic import write_text
 from shared_components.common.sanitise import one_line
@@ -39,6 +40,7 @@ def main(folder: Path, rank: int, size: int, threads: int) -> None:
             path = Path(tasks.get())
             with replicas.training_in(rank=rank, size=size):
                 train(path)
+                distributed.barrier()
     except Exception as error:
         write_text(folder / f"error-{rank}", f"{type(error).__name__}: {one_line(error)}")
         traceback.print_exc()

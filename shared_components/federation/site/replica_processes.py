@@ -118,8 +118,7 @@ class Team:
                 process.stdin.flush()
             with replicas.training_in(rank=0, size=self.size):
                 yield
-            if self._ended():
-                raise RuntimeError("a replica has ended")
+                distributed.barrier()  # also if this site does not train in this round
         except BaseException as error:
             self._end_round(error)
             raise
