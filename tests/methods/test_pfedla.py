@@ -131,5 +131,5 @@ def test_float64_and_counters_have_no_part_in_a_layers_products():
     _, result = run(build(), models, trained(models, lambda: dict.fromkeys(SIZES, 1)))
     assert all(v.dtype is torch.float64 for v in result.models.mixed["site-1"].values())
     here = {"w": torch.tensor([2.0, 3.0]), "n": torch.tensor(52)}
-    change = {"w": torch.tensor([0.5, -1.0]), "n": torch.tensor(26)}
-    assert hypernetwork.layer_products({"layer": ["w", "n"]}, [here], change).tolist() == [[-2.0]]
+    after = {"w": torch.tensor([2.5, 2.0]), "n": torch.tensor(78)}
+    assert hypernetwork.layer_products({"layer": ["w", "n"]}, [here], [(after, here)]).tolist() == [[[-2.0]]]

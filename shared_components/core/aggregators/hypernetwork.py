@@ -13,12 +13,16 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weighted_sum
+from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, stacked_blocks, weighted_sums
 from shared_components.core.method import Models, Profile, State, Update, site_order
-from shared_components.core.partition import Pieces, below, prefixed
+from shared_components.core.partition import Pieces, prefixed
 
 WIDTH = 100
 HIDDEN = 3
+HIDDEN_TENSORS = [f"hidden.{i}.{kind}" for i in range(HIDDEN) for kind in ("weight", "bias")]
+TENSORS = ["embedding", *HIDDEN_TENSORS, "output.weight", "output.bias"]
+CHUNK = 1 << 11  # terms of an inner product in one matrix product: fewer terms, smaller rounding errors
+OTHER_SUM = 1 << 9  # largest number of additions, one after another, in PyTorch's sum of any tensor
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # a million times this still fits a 64-bit seed
 
 
@@ -53,27 +57,24 @@ def personal_step(
     updates, state = in_site_order(updates), dict(state)
     sites = list(models.mixed)
     names = [name for group in layers.values() for name in group]
-    start = [below(f"personal/{site}/", state) for site in sites]
-    for update in updates:
-        state |= prefixed(f"personal/{update.site}/", {name: update.pieces[name] for name in names})
-    trained = [below(f"personal/{site}/", state) for site in sites]
-    for update in updates:
-        before = models.mixed[update.site]
-        change: Pieces = {name: update.pieces[name] - before[name] for name in names}
-        # Algorithm 1 updates theta_P^all to this round's weights first; the released code uses the last round's
-        products = layer_products(layers, start if released else trained, change)
-        weights = update_hypernetwork(
-            below(f"hypernetwork/{update.site}/", state), products, learning_rate=rate, sign=-1.0 if released else 1.0
-        )
-        state |= prefixed(f"hypernetwork/{update.site}/", weights)
-    mixings = {site: mixing_weights(below(f"hypernetwork/{site}/", state)) for site in sites}
-    entropy = sum(map(mixing_entropy, mixings.values())) / len(mixings)
+    start = {site: {name: state[f"personal/{site}/{name}"] for name in names} for site in sites}
+    trained = start | {update.site: {name: update.pieces[name] for name in names} for update in updates}
+    # Algorithm 1 updates theta_P^all to this round's weights first; the released code uses the last round's
+    factors = list((start if released else trained).values())
+    moved = [(trained[update.site], models.mixed[update.site]) for update in updates]
+    for update, products in zip(updates, layer_products(layers, factors, moved), strict=True):
+        place = f"hypernetwork/{update.site}/"
+        weights = {name: state[f"{place}{name}"] for name in TENSORS}
+        state |= prefixed(place, update_hypernetwork(weights, products, rate=rate, sign=-1.0 if released else 1.0))
+        state |= prefixed(f"personal/{update.site}/", trained[update.site])
+    mixings = [mixing_weights({name: state[f"hypernetwork/{site}/{name}"] for name in TENSORS}) for site in sites]
+    entropy = sum(map(mixing_entropy, mixings)) / len(mixings)
     shares = {
         site: {layer: dict(zip(sites, row, strict=True)) for layer, row in zip(layers, matrix.tolist(), strict=True)}
-        for site, matrix in mixings.items()
+        for site, matrix in zip(sites, mixings, strict=True)
     }
     # Eq. (7): layers of each site from the trained layers of all sites
-    mixed = {site: mix(layers, trained, mixing) for site, mixing in mixings.items()}
+    mixed = dict(zip(sites, mix(layers, list(trained.values()), torch.stack(mixings)), strict=True))
     return state, mixed, {"entropy": {"hypernetwork": entropy}, "mixing": shares}
 
 
@@ -102,7 +103,7 @@ def mixing_weights(weights: Mapping[str, Tensor]) -> Tensor:
 
 
 def update_hypernetwork(
-    weights: Mapping[str, Tensor], products: Tensor, *, learning_rate: float, sign: float = 1.0
+    weights: Mapping[str, Tensor], products: Tensor, *, rate: float, sign: float = 1.0
 ) -> dict[str, Tensor]:
     """Take one step along (d theta_P / d weights)^T Delta theta_P, Eqs. (8) and (9).
 
@@ -115,31 +116,66 @@ def update_hypernetwork(
     objective = (mixing_weights(leaves) * products.to(torch.float32)).sum()
     gradients = torch.autograd.grad(objective, list(leaves.values()), allow_unused=True)
     return {
-        name: (leaf if gradient is None else leaf + sign * learning_rate * gradient).detach()
+        name: (leaf if gradient is None else leaf + sign * rate * gradient).detach()
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
     }
 
 
-def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces) -> Tensor:
-    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, for K sites and one site's Delta theta_P."""
-    weights = {layer: [n for n in names if change[n].is_floating_point()] for layer, names in layers.items()}
+def layer_products(
+    layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], moved: Sequence[tuple[Pieces, Pieces]]
+) -> Tensor:
+    """Return float32 (U, layers, K) inner products <Delta_u^l, theta_k^l> of U sites' changes and K sites' pieces.
 
-    def dot(a: Tensor, b: Tensor) -> float:
-        return float((a.to(torch.float64) * b.to(torch.float64)).sum())
+    A change is given as the pieces (after, before) the training. Each product is the float64 sum over tensor after
+    tensor. Matrix products give most of them: if all sums within the bound of rounding errors have one float32 value.
+    """
+    products = []
+    for names in layers.values():
+        floating = [name for name in names if all_pieces[0][name].is_floating_point()]
+        near, margin = _near_products(floating, all_pieces, moved)
+        layer = (near - margin).float()
+        for u, k in (layer != (near + margin).float()).nonzero().tolist():
+            after, before = moved[u]
+            layer[u, k] = sum(_dot(all_pieces[k][name], after[name] - before[name]) for name in floating)
+        products.append(layer)
+    return torch.stack(products, 1)
 
-    rows = [
-        [sum(dot(pieces[name], change[name]) for name in names) for pieces in all_pieces] for names in weights.values()
-    ]
-    return torch.tensor(rows, dtype=torch.float64)
+
+def _near_products(
+    names: Sequence[str], all_pieces: Sequence[Pieces], moved: Sequence[tuple[Pieces, Pieces]]
+) -> tuple[Tensor, Tensor]:
+    """Return one layer's products by matrix products, and their largest distance from a sum in another order (U, K).
+
+    The error of a sum of n products is at most n epsilon sum |a b|, and sum |a b| is at most |a| |b|.
+    """
+    near = torch.zeros(len(moved), len(all_pieces), dtype=torch.float64)
+    squares = [torch.zeros(count, dtype=torch.float64) for count in near.shape]
+    terms = CHUNK + OTHER_SUM + len(names)
+    for name in names:
+        theta = stacked_blocks([pieces[name] for pieces in all_pieces])
+        delta = stacked_blocks([after[name] - before[name] for after, before in moved])
+        for rows in zip(delta, theta, strict=True):  # (U, n) and (K, n)
+            for total, values in zip(squares, rows, strict=True):
+                total += torch.linalg.vector_norm(values, dim=1).square()
+            for left, right in zip(*(values.split(CHUNK, dim=1) for values in rows), strict=True):
+                near += left @ right.T  # (U, n) @ (n, K)
+                terms += 1
+    return near, torch.outer(*(total.sqrt() for total in squares)) * (2 * terms * torch.finfo(torch.float64).eps)
 
 
-def mix(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], mixing: Tensor) -> Pieces:
-    """Return the weighted sum of all sites' layers, Eq. (7); ``mixing`` is (layers, K)."""
-    return {
-        name: weighted_sum([pieces[name] for pieces in all_pieces], row.to(torch.float64).tolist())
-        for names, row in zip(layers.values(), mixing, strict=True)
-        for name in names
-    }
+def _dot(a: Tensor, b: Tensor) -> float:
+    return float((a.to(torch.float64) * b.to(torch.float64)).sum())
+
+
+def mix(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], mixings: Tensor) -> list[Pieces]:
+    """Return the weighted sums of all sites' layers, Eq. (7), for each matrix of ``mixings`` (sites, layers, K)."""
+    mixed: list[Pieces] = [{} for _ in mixings]
+    for names, weights in zip(layers.values(), mixings.transpose(0, 1), strict=True):
+        for name in names:
+            sums = weighted_sums([pieces[name] for pieces in all_pieces], weights.to(torch.float64))
+            for pieces, value in zip(mixed, sums, strict=True):
+                pieces[name] = value
+    return mixed
 
 
 def mixing_entropy(mixing: Tensor) -> float:

@@ -16,28 +16,36 @@ from shared_components.core.method import Aggregation, Models, State, StatelessS
 from shared_components.core.partition import Partition, Pieces
 
 _STATISTIC = re.compile(r"(^|\.)running_(mean|var)(\[|$)")  # also rows of such a tensor
+EXACT = frozenset({torch.float32, torch.float16, torch.bfloat16})  # float64 has the product of two numbers
 BLOCK = 1 << 14  # elements per block: 128 KiB in float64
 
 
-def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def in_blocks(*tensors: Tensor, size: int = BLOCK) -> Iterator[tuple[Tensor, ...]]:
     """Yield flat blocks of the same range of all tensors: views, or copies of tensors that are not contiguous."""
-    return zip(*(tensor.reshape(-1).split(BLOCK) for tensor in tensors), strict=True)
+    return zip(*(tensor.reshape(-1).split(size) for tensor in tensors), strict=True)
 
 
-def stacked_blocks(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64) -> Iterator[Tensor]:
+def stacked_blocks(
+    tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64, *, size: int = BLOCK
+) -> Iterator[Tensor]:
     """Yield the same range of K tensors as rows of a (K, n) buffer, which may be changed and is reused."""
-    size = min(BLOCK, tensors[0].numel())
+    size = min(size, max(tensors[0].numel(), 1))
     buffer = torch.empty(len(tensors), size, dtype=dtype, device=tensors[0].device)
-    for stretch in in_blocks(*tensors):
+    for stretch in in_blocks(*tensors, size=size):
         rows = buffer[:, : len(stretch[0])]  # (K, n); the last block may be shorter
         for row, values in zip(rows, stretch, strict=True):
             row.copy_(values)
         yield rows
 
 
+def columns(sites: int) -> int:
+    """Return the number of elements of a block of which K sites' float64 rows fit a CPU cache, also several times."""
+    return max(1 << 8, min(BLOCK, (1 << 16) // sites))
+
+
 def squared_distance(a: Tensor, b: Tensor) -> float:
     """Return the sum of (a - b)^2 in float64."""
-    return sum(float((rows[0] - rows[1]).square_().sum()) for rows in stacked_blocks([a, b]))
+    return sum(float(rows[0].sub_(rows[1]).square_().sum()) for rows in stacked_blocks([a, b]))
 
 
 def squared_norm(values: Tensor) -> float:
@@ -77,11 +85,35 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
     for out, rows, *block_weights in zip(outs, stacked_blocks(tensors), *factors, strict=True):
         for row, weight in zip(rows, block_weights, strict=True):
             row.mul_(weight)
-        total = rows[0]
-        for row in rows[1:]:  # in this order, whatever the number of sites
-            total += row
-        out.copy_(total)
+        out.copy_(added(rows))
     return result
+
+
+def added(rows: Tensor) -> Tensor:
+    """Return the sum of rows (K, n), added in this order whatever K is; the first row becomes the sum."""
+    total = rows[0]
+    for row in rows[1:]:
+        total += row
+    return total
+
+
+def weighted_sums(tensors: Sequence[Tensor], weights: Tensor) -> list[Tensor]:
+    """Return the `weighted_sum` of K tensors for each of M rows of ``weights`` (M, K), bit by bit the same.
+
+    The weights are float32 numbers, in float64. The product of two such numbers is exact, so that a fused multiply-add
+    gives the same sum as two operations.
+    """
+    if tensors[0].dtype not in EXACT:
+        return [weighted_sum(tensors, row.tolist()) for row in weights]
+    results = [torch.empty_like(tensors[0], memory_format=torch.contiguous_format) for _ in weights]
+    by_site, size = weights.T.contiguous(), columns(len(weights))  # (M, K) -> (K, M)
+    for rows, outs in zip(stacked_blocks(tensors, size=size), in_blocks(*results, size=size), strict=True):
+        totals = torch.outer(by_site[0], rows[0])  # (M,), (n,) -> (M, n)
+        for own, row in zip(by_site[1:], rows[1:], strict=True):
+            totals.addr_(own, row)
+        for out, total in zip(outs, totals, strict=True):
+            out.copy_(total)
+    return results
 
 
 def weighted_pieces(updates: Sequence[Update], weights: Sequence[float], names: Iterable[str]) -> Pieces:

@@ -121,18 +121,23 @@ class FisherMean(StatelessStart):
         return Aggregation(state, Models(shared, models.mixed), report)
 
 
-def similarity_weights(sensitivities: Sequence[Tensor], *, scale: Scale = "raw", temperature: float = 1.0) -> Tensor:
-    """Return the element-wise softmax over sites, Eq. (14): (K, ...) in float64 for K sites' sensitivities (...).
+def similarity_weights(
+    sensitivities: Tensor, *, scale: Scale = "raw", temperature: float = 1.0
+) -> tuple[Tensor, float]:
+    """Return the element-wise softmax over sites, Eq. (14), (K, n) in float64, and the sum of its entropies in nats.
 
-    The softmax depends on the scale: sensitivities far below 1 give plain averaging for any ratio. The scale ``raw`` is
-    as published; ``relative`` first divides by the mean over sites, so that only the ratio counts (our variant). The
-    temperature is 1 as published.
+    ``sensitivities`` (K, n) are those of K sites in float64. The softmax depends on their scale: sensitivities far
+    below 1 give plain averaging for any ratio. The scale ``raw`` is as published; ``relative`` first divides by the
+    mean over sites, so that only the ratio counts (our variant). The temperature is 1 as published.
     """
-    stacked = torch.stack(list(sensitivities)).to(torch.float64)  # K times (...) -> (K, ...)
     if scale == "relative":
-        mean = stacked.mean(0, keepdim=True)
-        stacked = torch.where(mean.abs() > 0, stacked / mean, torch.ones_like(stacked))
-    return torch.softmax(stacked / temperature, dim=0)  # Eq. (14)
+        mean = sensitivities.mean(0, keepdim=True)
+        sensitivities = sensitivities / mean.masked_fill(mean == 0, 1.0)  # all are zero there
+    exponents = sensitivities / temperature
+    weights = torch.softmax(exponents, dim=0)  # Eq. (14)
+    # log w = exponent - largest exponent + log of the largest weight; without a logarithm for each element
+    distances = exponents.sub_(exponents.amax(0)).mul_(weights)
+    return weights, -float(distances.sum() + weights.amax(0).log().sum())
 
 
 def similarity_mean(
@@ -140,13 +145,19 @@ def similarity_mean(
 ) -> tuple[Pieces, dict[str, float]]:
     """Return the element-wise weighted sum of the sites' pieces, Eq. (15), and normalised entropies by scale."""
     updates = sums.in_site_order(updates)
-    pieces, totals = {}, dict.fromkeys(get_args(Scale), 0.0)
+    pieces, totals, size = {}, dict.fromkeys(get_args(Scale), 0.0), sums.columns(len(updates))
     for name in names:
-        sensitivities = [update.extras["sensitivity"][name] for update in updates]
-        for other in get_args(Scale):
-            weights = similarity_weights(sensitivities, scale=other, temperature=temperature)
-            totals[other] += float(torch.special.entr(weights).sum())
-            if other == scale:  # Eq. (15), with weights (K, ...) as K tensors
-                pieces[name] = sums.weighted_sum([update.pieces[name] for update in updates], list(weights))
+        values = [update.pieces[name] for update in updates]
+        pieces[name] = torch.empty_like(values[0], memory_format=torch.contiguous_format)
+        sensitivities = sums.stacked_blocks([u.extras["sensitivity"][name] for u in updates], size=size)
+        blocks = pieces[name].reshape(-1).split(size), sums.stacked_blocks(values, size=size), sensitivities
+        for out, rows, measured in zip(*blocks, strict=True):  # (n,), (K, n), (K, n)
+            for other in get_args(Scale):
+                weights, entropy = similarity_weights(measured, scale=other, temperature=temperature)
+                totals[other] += entropy
+                if other == scale:
+                    out.copy_(sums.added(rows.mul_(weights)))  # Eq. (15)
+        if not values[0].is_floating_point():
+            pieces[name] = sums.weighted_sum(values, [1.0] * len(values))
     elements = max(sum(updates[0].pieces[name].numel() for name in names), 1)
     return pieces, {other: sums.normalised_entropy(total / elements, len(updates)) for other, total in totals.items()}
