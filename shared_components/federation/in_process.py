@@ -73,14 +73,11 @@ def open_together(
 
 
 def answer(
-    ask: Ask,
-    runners: Mapping[str, SiteRunner],
-    *,
-    keep: Callable[[str, str, Reply], Reply] = lambda task, site, reply: reply,
+    ask: Ask, runners: Mapping[str, SiteRunner], *, keep: Callable[[str, Reply], Reply] = lambda site, reply: reply
 ) -> Answers:
     """Let every site that is asked answer in turn; FederationError if one refuses.
 
-    ``keep(task, site, reply)`` stores each parsed reply until all have answered, see `Inbox.keep`.
+    ``keep(site, reply)`` stores each parsed reply until all have answered, see `Inbox.keep`.
     """
     replies: dict[str, Reply] = {}
     failures: dict[str, str] = {}
@@ -90,7 +87,7 @@ def answer(
                 answers = parse_answers(ask.task, {name: answer_request(runners[name], ask.task, message)})
             except SiteRefusal as error:
                 raise FederationError(str(error)) from error
-            replies |= {site: keep(ask.task, site, reply) for site, reply in answers.replies.items()}
+            replies |= {site: keep(site, reply) for site, reply in answers.replies.items()}
             failures |= answers.failures
     return Answers(replies, failures)
 

@@ -190,9 +190,10 @@ def test_updates_that_wait_on_the_disk_give_the_same_bits(federate, job_on_toy, 
     job = job_on_toy("fedavg", wire=BF16)
     in_memory = federate(job, folder=tmp_path / "a").run().weights()
     monkeypatch.setattr(stored, "HELD", 0)
+    monkeypatch.setattr(stored, "SMALL", 0)
     on_disk = federate(job, folder=tmp_path / "b").enrol()
     while on_disk.asked.task == "round":
-        on_disk.send({s: on_disk.server.inbox.keep("round", s, r) for s, r in on_disk.replies().items()})
+        on_disk.send({s: on_disk.server.inbox.keep(s, r) for s, r in on_disk.replies().items()})
     assert same(in_memory, on_disk.weights())
 
 
@@ -239,26 +240,29 @@ def message_of(**tensors):
 
 def test_a_round_stays_in_memory_up_to_a_bound_and_goes_to_the_disk_beyond(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "HELD", 20)
+    monkeypatch.setattr(stored, "SMALL", 0)
     inbox, given = Inbox(tmp_path / "updates"), {"w": torch.arange(4.0), "steps": torch.tensor(3)}
     first, second = message_of(w=given["w"]), message_of(**given)
-    assert inbox.keep("round", "site-1", first).pieces is first.pieces and not (tmp_path / "updates").exists()
-    kept = inbox.keep("round", "site-2", second).pieces
+    assert inbox.keep("site-1", first).pieces is first.pieces and not (tmp_path / "updates").exists()
+    kept = inbox.keep("site-2", second).pieces
     assert isinstance(kept, StoredPieces) and list(kept) == list(given) and len(kept) == 2 and same(dict(kept), given)
     assert [path.name for path in (tmp_path / "updates").iterdir()] == ["site-2.safetensors"]
     inbox.empty()
     assert not (tmp_path / "updates").exists()
-    assert inbox.keep("round", "site-1", first).pieces is first.pieces
+    assert inbox.keep("site-1", first).pieces is first.pieces
 
 
-def test_a_read_tensor_outlives_its_file_and_only_whole_models_of_the_finish_are_stored(tmp_path, monkeypatch):
+def test_a_read_tensor_outlives_its_file_and_groups_are_stored_too(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "HELD", 0)
+    monkeypatch.setattr(stored, "SMALL", 0)
     inbox = Inbox(tmp_path / "updates")
-    value = inbox.keep("round", "site-1", message_of(w=torch.arange(9.0))).pieces["w"]
+    value = inbox.keep("site-1", message_of(w=torch.arange(9.0))).pieces["w"]
     inbox.empty()
     assert value.tolist() == list(range(9))
-    inbox, reply = Inbox(tmp_path / "updates"), Message({}, {}, {"model": {"w": torch.ones(3)}})
-    assert isinstance(inbox.keep("finish", "site-1", reply).groups["model"], StoredPieces)
-    assert inbox.keep("round", "site-1", reply).groups["model"] is reply.groups["model"]
+    groups = {"../model": {"w": torch.ones(3), "empty": torch.ones(0, 2)}, "flags": {"b": torch.tensor([True, False])}}
+    kept = inbox.keep("site-1", Message({}, {}, groups)).groups
+    assert all(isinstance(kept[name], StoredPieces) and same(dict(kept[name]), groups[name]) for name in groups)
+    assert len([*(tmp_path / "updates").rglob("*.safetensors")]) == 2  # whatever the names of the groups
 
 
 METHODS = [
@@ -282,6 +286,7 @@ def test_stored_updates_give_the_bits_of_those_in_memory(job_on_toy, scenes, tmp
 
     in_memory = run("memory")
     monkeypatch.setattr(stored, "HELD", 0)
+    monkeypatch.setattr(stored, "SMALL", 0)
     on_disk = run("disk")
     assert same(in_memory, on_disk)
     assert not list((tmp_path / "disk").rglob("updates"))
@@ -289,6 +294,7 @@ def test_stored_updates_give_the_bits_of_those_in_memory(job_on_toy, scenes, tmp
 
 def test_what_a_killed_server_has_left_is_removed_when_its_round_begins_again(federate, toy_bundle, monkeypatch):
     monkeypatch.setattr(stored, "HELD", 0)
+    monkeypatch.setattr(stored, "SMALL", 0)
     first = federate(make_job("fedavg")).enrol()
     answer(first.asked, first.sites, keep=first.server.inbox.keep)
     assert len(list((first.server.folder / "server" / "updates").iterdir())) == 3

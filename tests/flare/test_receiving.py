@@ -68,11 +68,11 @@ def test_an_answer_in_files_is_checked_and_read_tensor_by_tensor(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_extras_in_files_are_read_at_once_and_whole_models_of_the_finish_are_not(tmp_path):
-    for task, kind in (("round", dict), ("finish", StoredPieces)):
+def test_extras_and_whole_models_in_files_stay_there_until_they_are_read(tmp_path):
+    for task in ("round", "finish"):
         group = in_files(tmp_path / task, w=torch.ones(2))
         reply = read_reply(wire.to_shareable(Message({"round": 0}, {}, {"model": group})), task)
-        assert isinstance(reply.groups["model"], kind) and reply.groups["model"]["w"].tolist() == [1, 1]
+        assert isinstance(reply.groups["model"], StoredPieces) and reply.groups["model"]["w"].tolist() == [1, 1]
 
 
 def test_a_file_without_a_tensor_or_an_answer_without_a_message_costs_its_site_the_round(tmp_path):

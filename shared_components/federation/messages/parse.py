@@ -49,7 +49,7 @@ def parse_reply(task: str, reply: object) -> Reply:
     except ValueError as error:
         raise RejectedUpdate(f"{error}{'; use one version of surgfl everywhere' * (task == 'enrol')}") from error
     pieces, groups = _parse_tensors(reply)
-    return Reply(header, pieces, groups if task == "finish" else {name: dict(group) for name, group in groups.items()})
+    return Reply(header, pieces, groups)
 
 
 def parse_request(task: str, message: Message) -> Request:

@@ -4,6 +4,8 @@ The updates of all sites would need as many models' memory as there are sites. A
 time: it runs in site order, tensor by tensor, whatever the order of arrival. The result is the same bit by bit.
 """
 
+import json
+import mmap
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+import torch
 from torch import Tensor
 
 from shared_components.federation.messages.message import Reply, total_bytes
 from shared_components.networks.checkpoints import write_tensors
 
 HELD = 2**28  # bytes of a round's updates that stay in memory
+SMALL = 2**14  # bytes of a tensor that is not worth a read, and always stays in memory
 
 
 class StoredPieces(Mapping[str, Tensor]):
@@ -43,11 +46,11 @@ class Inbox:
         self._folder = folder
         self._bytes_in_memory = 0
 
-    def keep(self, task: str, site: str, reply: Reply) -> Reply:
-        """Store the pieces of a reply, and at the finish its models; raise `NotWritten` if the disk is full."""
-        groups = reply.groups
-        if task == "finish":
-            groups = {name: self._stored(f"{site}-{name}", group) for name, group in groups.items()}
+    def keep(self, site: str, reply: Reply) -> Reply:
+        """Store the pieces and groups of a reply; raise `NotWritten` if the disk is full."""
+        groups = {
+            name: self._stored(f"{site}/{number}", group) for number, (name, group) in enumerate(reply.groups.items())
+        }
         return replace(reply, pieces=self._stored(site, reply.pieces), groups=groups)
 
     def _stored(self, name: str, tensors: Mapping[str, Tensor]) -> Any:
@@ -58,8 +61,9 @@ class Inbox:
             self._bytes_in_memory += size
             return tensors
         path = self._folder / f"{name}.safetensors"
-        write_tensors(path, tensors, {})
-        return StoredPieces({key: partial(_read, path, key) for key in tensors})
+        large = {key: value for key, value in tensors.items() if value.numel() * value.element_size() > SMALL}
+        write_tensors(path, large, {})
+        return StoredPieces({key: lambda value=value: value for key, value in tensors.items()} | readers(path, large))
 
     def empty(self) -> None:
         """Remove all files; tensors that were not read are lost."""
@@ -67,7 +71,20 @@ class Inbox:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _read(path: Path, name: str) -> Tensor:
-    """Return one tensor, mapped into memory without the rest of the file."""
-    with safe_open(path, framework="pt") as file:
-        return file.get_tensor(name)
+def readers(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Callable[[], Tensor]]:
+    """Return a function for each of the tensors of a safetensors file, which maps only this tensor into memory."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    starts = {name: 8 + size + header[name]["data_offsets"][0] for name in tensors}
+    return {name: partial(_read, path, starts[name], value.dtype, value.shape) for name, value in tensors.items()}
+
+
+def _read(path: Path, start: int, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    if not (count := shape.numel()):
+        return torch.empty(shape, dtype=dtype)
+    before = start % mmap.ALLOCATIONGRANULARITY
+    with path.open("rb") as file:
+        length = before + count * dtype.itemsize
+        mapped = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY, offset=start - before)
+    return torch.frombuffer(mapped, dtype=dtype, count=count, offset=before).reshape(shape)

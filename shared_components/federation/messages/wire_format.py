@@ -42,17 +42,25 @@ def pack_change(trained: Pieces, received: Mapping[str, Tensor], wire: Wire) -> 
 
 
 def unpack(tensors: Mapping[str, Tensor], wire: Wire) -> Mapping[str, Tensor]:
-    """Return tensors in float32 (the inverse of `pack`); ValueError names a tensor in the wrong format."""
+    """Return tensors in float32 (the inverse of `pack`), each converted when it is read.
+
+    ValueError names a tensor in the wrong format.
+    """
     if wire != BF16:
         return tensors
     check_format(tensors, wire)
-    return {name: value.float() if _rounded(value, wire) else value for name, value in tensors.items()}
+
+    def widen(name: str) -> Tensor:
+        value = tensors[name]
+        return value.float() if _rounded(value, wire) else value
+
+    return StoredPieces({name: partial(widen, name) for name in tensors})
 
 
 def unpack_request(request: Request, wire: Wire) -> Request:
     """Return a request with tensors in float32."""
     groups = {name: dict(unpack(group, wire)) for name, group in request.groups.items()}
-    return replace(request, pieces=unpack(request.pieces, wire), groups=groups)
+    return replace(request, pieces=dict(unpack(request.pieces, wire)), groups=groups)
 
 
 def unpack_change(update: Mapping[str, Tensor], held: Mapping[str, Tensor], wire: Wire) -> Mapping[str, Tensor]:
@@ -69,7 +77,7 @@ def unpack_change(update: Mapping[str, Tensor], held: Mapping[str, Tensor], wire
         value = update[name]
         if value.dtype != torch.bfloat16 or name not in held or held[name].shape != value.shape:
             return value
-        return held[name] + value.float()
+        return value.float().add_(held[name])
 
     return StoredPieces({name: partial(add, name) for name in update})
 

@@ -1,14 +1,16 @@
 """Refuse updates that must not be aggregated."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median_high
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from shared_components.core.method import Update
 from shared_components.core.partition import CheckExtra, Pieces
-from shared_components.federation.messages.message import RejectedUpdate, all_finite
+from shared_components.federation.messages.message import RejectedUpdate
 
 MEASURED = frozenset({torch.float32, torch.float64})  # types of extras
 LARGEST_EXTRA = 1e9  # far above all losses, traces, sensitivities and prototypes
@@ -35,13 +37,13 @@ def check_extras(
     for group, pieces in groups.items():
         if wrong := [name for name, value in pieces.items() if value.dtype not in MEASURED]:
             raise RejectedUpdate(f"its {group}: {wrong[0]} is {pieces[wrong[0]].dtype}; a float32 or float64 is due")
-        if not all(map(all_finite, pieces.values())):
+        if not math.isfinite(largest := _largest(pieces)):
             raise RejectedUpdate(f"its {group} has values that are not finite")
         try:
             expected[group](pieces, shared)
         except ValueError as error:
             raise RejectedUpdate(f"its {group}: {error}") from error
-        if not (largest := _largest(pieces)) <= LARGEST_EXTRA:
+        if largest > LARGEST_EXTRA:
             raise RejectedUpdate(f"its {group} goes up to {largest:.3g}; at most {LARGEST_EXTRA:g} is accepted")
 
 
@@ -63,5 +65,7 @@ def outlying_extras(updates: Sequence[Update]) -> dict[str, str]:
     return outliers
 
 
-def _largest(pieces: Pieces) -> float:
-    return max((float(value.abs().max()) for value in pieces.values() if value.numel()), default=0.0)
+def _largest(pieces: Mapping[str, Tensor]) -> float:
+    """Return the largest absolute value, or NaN if there is one."""
+    bounds = [abs(float(bound)) for value in pieces.values() if value.numel() for bound in value.aminmax()]
+    return math.nan if any(map(math.isnan, bounds)) else max(bounds, default=0.0)
