@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -21,6 +22,7 @@ from shared_components.federation.runs.store import (
     save_tensors,
     state_root,
 )
+from shared_components.federation.server import state
 from tests.federation.conftest import make_job, same
 
 
@@ -209,3 +211,102 @@ def test_a_site_whose_newest_state_is_damaged_or_anothers_refuses_and_names_the_
     again = federate(toy("fedper", rounds=3), resume=True).enrol()
     with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
         again.replies(["site-2"])
+
+
+def part_state(round):
+    """Return a state whose part a changes in every round, and b only in round 3 (number 2)."""
+    a, b = torch.full((4,), float(round)), torch.full((2,), float(round >= 2))
+    return {"shared": torch.tensor(round)}, {"round": round}, {"a": {"a|w": a}, "b": {"b|w": b, "b|v": b}}
+
+
+def whole(round):
+    tensors, values, parts = part_state(round)
+    return round, {**tensors, **parts["a"], **parts["b"]}, values
+
+
+def test_a_part_is_written_only_if_it_has_changed_and_removed_with_the_last_state_that_names_it(tmp_path):
+    files, written = RoundFiles(tmp_path, of="job/run/server"), []
+    for round in range(4):
+        before = {path for path in (tmp_path / "parts").glob("*")}
+        files.save(round, *part_state(round))
+        written.append(sorted(path.name[0] for path in {*(tmp_path / "parts").iterdir()} - before))
+        loaded = files.load()
+        assert (loaded[0], loaded[2]) == (round, {"round": round}) and same(loaded[1], whole(round)[1])
+    assert written == [["a", "b"], ["a"], ["a", "b"], ["a"]]
+    assert sorted(path.name[0] for path in (tmp_path / "parts").iterdir()) == ["a", "a", "b"]
+    files.save(4, {"shared": torch.tensor(4)}, {"round": 4})
+    files.save(5, {"shared": torch.tensor(5)}, {"round": 5})
+    assert not [*(tmp_path / "parts").iterdir()], "no state names a part any more"
+
+
+@pytest.mark.parametrize("damaged", ["a", "b"])
+def test_a_state_with_a_damaged_or_missing_part_is_skipped_and_the_file_named(tmp_path, caplog, damaged):
+    files = RoundFiles(tmp_path, of="job/run/server")
+    for round in range(2, 4):
+        files.save(round, *part_state(round))
+    newest = max((tmp_path / "parts").glob(f"{damaged}-*"), key=lambda path: path.stat().st_mtime_ns)
+    flip(newest)
+    if damaged == "a":
+        assert files.load()[0] == 2 and str(newest) in caplog.text
+    else:  # both states have this part
+        with pytest.raises(DamagedState, match=newest.name):
+            files.load()
+    newest.unlink()
+    other = RoundFiles(tmp_path / "other", of="job/other/server")
+    other.save(3, *part_state(3))
+    shutil.copy(next((tmp_path / "other" / "parts").glob(f"{damaged}-*")), newest)
+    with pytest.raises(DamagedState, match="job/other/server"):
+        files.read(3)
+
+
+@pytest.mark.parametrize("last", range(1, 10))
+def test_a_kill_between_any_two_changes_of_the_disk_leaves_a_state_of_one_round(tmp_path, monkeypatch, last):
+    class Killed(BaseException):
+        pass
+
+    done = []
+
+    def counted(change):
+        def change_or_die(*args, **options):
+            done.append(args[0])
+            if len(done) == last:
+                raise Killed
+            return change(*args, **options)
+
+        return change_or_die
+
+    files = RoundFiles(tmp_path, of="job/run/server")
+    for round in range(2):
+        files.save(round, *part_state(round))
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write_tensors", counted(store.write_tensors))
+        patched.setattr(Path, "unlink", counted(Path.unlink))
+        try:
+            files.save(2, *part_state(2))
+            assert last == 9, "all changes of the disk were tried"
+        except Killed:
+            pass
+    round, tensors, values = files.load()
+    assert round == (2 if files.path(2).is_file() else 1)
+    assert values == {"round": round} and same(tensors, whole(round)[1])
+    for round in (2, 3):
+        files.save(round, *part_state(round))
+        assert same(files.load()[1], whole(round)[1])
+    assert len([*(tmp_path / "parts").iterdir()]) == 3 and files.rounds() == [2, 3]
+
+
+def test_a_server_with_a_file_for_each_site_resumes_to_the_same_bits_also_from_a_state_in_one_file(
+    federate, tmp_path, monkeypatch
+):
+    straight = federate(toy("pfedla", rounds=3), folder=tmp_path / "a").run(until=1)
+    shutil.copytree(tmp_path / "a", tmp_path / "b", symlinks=True)
+    straight.run()
+    monkeypatch.setattr(state, "SPLIT", 0)
+    split = federate(toy("pfedla", rounds=3), folder=tmp_path / "b", resume=True)
+    assert split.resumed
+    split.run(until=2)
+    parts = [*(split.server.folder / "server" / "parts").iterdir()]
+    assert sorted(path.name.rpartition("-")[0] for path in parts) == ["site-1", "site-2", "site-3"]
+    again = federate(toy("pfedla", rounds=3), folder=tmp_path / "b", resume=True)
+    assert again.server.state.round == 2 and same(straight.weights(), again.run().weights())
+    assert same(straight.server.state.aggregator, again.server.state.aggregator)

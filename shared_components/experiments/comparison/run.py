@@ -68,8 +68,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _remove_resume_files(folder: Path) -> None:
-    for path in [*folder.glob("*/round-*.safetensors"), *folder.glob("*/.*.safetensors.*")]:
-        path.unlink()
+    for pattern in ("*/round-*.safetensors", "*/parts/*.safetensors", "*/.*.safetensors.*"):
+        for path in folder.glob(pattern):
+            path.unlink()
     for other in folder.parent.glob("[0-9]*"):
         if other != folder and not (other / SCORES).is_file():
             shutil.rmtree(other)

@@ -25,6 +25,7 @@ RESUME_VARIABLE = "SURGFL_RESUME"
 RECORDS = "rounds.jsonl"  # in the server's folder of a run: the records of all rounds
 SINGLE = "sites"  # in the server's folder of a run: folder of models that sites publish
 _VALUES, _HASH, _OF = "surgfl", "sha256", "of"  # keys of the header
+_PARTS = "parts"  # key of the values, and folder of the files
 _ROUND = re.compile(r"round-(\d{5,})\.safetensors")
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str,
 
     ``of`` names the owner of the state; `load_tensors` needs the same text.
     """
+    text = json.dumps(values)
+    _write_hashed(path, tensors, text, of, hash_of(tensors, of + text))
+
+
+def _write_hashed(path: Path, tensors: Mapping[str, Tensor], text: str, of: str, digest: str) -> None:
     apart: dict[str, Tensor] = {}  # tensors that share no memory, as safetensors demands: two sites may have one mean
     storages: set[int] = set()
     for name, value in tensors.items():
@@ -46,8 +52,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str,
         address = plain.untyped_storage().data_ptr()
         apart[name] = plain.clone() if address in storages else plain
         storages.add(address)
-    text = json.dumps(values)
-    write_tensors(path, apart, {_VALUES: text, _OF: of, _HASH: hash_of(apart, of + text)})
+    write_tensors(path, apart, {_VALUES: text, _OF: of, _HASH: digest})
 
 
 def hash_of(tensors: Mapping[str, Tensor], values: str = "") -> str:
@@ -73,6 +78,11 @@ def load_tensors(path: Path, *, of: str = "") -> tuple[dict[str, Tensor], dict[s
     if header[_OF] != of:
         raise DamagedState(f"{path} is the state of {one_line(header[_OF])!r}; the state of {of!r} is due there")
     return tensors, json.loads(header[_VALUES])
+
+
+def _header(path: Path) -> dict[str, str]:
+    with safe_open(str(path), framework="pt") as file:
+        return file.metadata() or {}
 
 
 def named_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -115,14 +125,54 @@ class RoundFiles:
 
     def read(self, round: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the state after one round; DamagedState if it is missing or damaged."""
-        return load_tensors(self.path(round), of=f"{self._of}, round {round + 1}")
+        tensors, values = load_tensors(self.path(round), of=f"{self._of}, round {round + 1}")
+        for name, digest in values.pop(_PARTS, {}).items():
+            path = self._part_file(name, digest)
+            tensors |= load_tensors(path, of=f"{self._of}, {name}")[0]
+            if _header(path)[_HASH] != digest:
+                raise DamagedState(f"{path} is not the part that {self.path(round).name} was saved with")
+        return tensors, values
 
-    def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Write the state after a round; remove later states, and all but the newest states before it."""
+    def save(
+        self,
+        round: int,
+        tensors: Mapping[str, Tensor],
+        values: Mapping[str, Any],
+        parts: Mapping[str, Mapping[str, Tensor]] | None = None,
+    ) -> None:
+        """Write the state after a round; remove later states, and all but the newest states before it.
+
+        Each of ``parts`` has a file of its own, named by its hash, which is only written if no earlier state has the
+        same part. The round's file names its parts and is written last, so that a state never mixes rounds.
+        """
+        if parts:
+            values = {**values, _PARTS: {name: self._save_part(name, part) for name, part in parts.items()}}
         save_tensors(self.path(round), tensors, values, of=f"{self._of}, round {round + 1}")
         kept = [other for other in self.rounds() if other <= round][-self._keep :]
         for other in {*self.rounds()} - {*kept}:
             self.path(other).unlink()
+        if (folder := self.folder / _PARTS).is_dir():
+            named = {path for other in kept for path in self._part_files(other)}
+            for path in {*folder.iterdir()} - named:
+                path.unlink()
+
+    def _part_file(self, name: str, digest: str) -> Path:
+        return self.folder / _PARTS / f"{name}-{digest[:16]}.safetensors"
+
+    def _save_part(self, name: str, part: Mapping[str, Tensor]) -> str:
+        of, text = f"{self._of}, {name}", "{}"
+        digest = hash_of(part, of + text)
+        if not (path := self._part_file(name, digest)).is_file():
+            _write_hashed(path, part, text, of, digest)
+        return digest
+
+    def _part_files(self, round: int) -> list[Path]:
+        """Return the files of a state's parts; none for a damaged state."""
+        try:
+            parts = json.loads(_header(self.path(round))[_VALUES]).get(_PARTS, {})
+        except (SafetensorError, OSError, ValueError, LookupError):
+            return []
+        return [self._part_file(name, digest) for name, digest in parts.items()]
 
     def load(self, *, before: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
         """Return round, tensors and values of the newest intact state (of a round below ``before``); None without any.

@@ -315,7 +315,7 @@ class ServerRunner:
 
     def _save(self) -> None:
         self.round_log.write()  # before the state, which has its length
-        run_folder.server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.round_log.mark))
+        self.state.save(run_folder.server_files(self.folder), self.round_log.mark)
         run_folder.change_description(self.folder, **{run_folder.ENDED: self.state.round})
 
     def _header(self, site: str) -> dict[str, Any]:

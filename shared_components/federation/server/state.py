@@ -17,12 +17,13 @@ from shared_components.core.method import Method, Models, Profile, Update, site_
 from shared_components.core.partition import Partition, Role
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.messages import FederationError, Job, Message, Reply, total_bytes
-from shared_components.federation.runs.store import groups_of, named_groups
+from shared_components.federation.runs.store import RoundFiles, groups_of, named_groups
 from shared_components.federation.server.enrolment import load_profile, profile_header
 from shared_components.federation.server.received_updates import Plain
 
 Record = dict[str, Any]
 
+SPLIT = 2**28  # bytes of the sites' own tensors; more are saved in a file for each site
 
 @dataclass
 class ServerState:
@@ -49,6 +50,19 @@ class ServerState:
         return named_groups(groups), values | {key: getattr(self, key) for key in ("answered", "numbers", "own")}
 
     @classmethod
+    def save(self, files: RoundFiles, log: Mapping[str, Any]) -> None:
+        """Write the state after the last round; if the sites' own tensors exceed `SPLIT`, in a file for each site."""
+        tensors, values = self.pack(log)
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            group, _, rest = name.partition("|")  # such as ("mixed:site-1", "w") or ("state", "personal/site-1/w")
+            if owners := [site for site in (group.removeprefix("mixed:"), *rest.split("/")) if site in self.profiles]:
+                parts.setdefault(owners[0], {})[name] = value
+        if sum(map(total_bytes, parts.values())) <= SPLIT:
+            parts = {}
+        split = {name for part in parts.values() for name in part}
+        files.save(self.round - 1, {n: value for n, value in tensors.items() if n not in split}, values, parts)
+
     def unpack(cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int) -> ServerState:
         """Return the state that `pack` has packed, with ``round`` as the next round."""
         profiles = {site: load_profile(site, header) for site, header in values["profiles"].items()}
