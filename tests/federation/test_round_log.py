@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from evidence.benchmarks import records
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs.run_folder import server_files
 from shared_components.federation.runs.store import RECORDS
+from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.server.state import RoundLog, ServerState
 from tests.federation.conftest import make_job, same
 
@@ -100,3 +102,21 @@ def test_records_beyond_the_limit_of_a_state_files_header_are_saved_and_read(tmp
     again = RoundLog(tmp_path / RECORDS, SimpleNamespace())
     again.restore(files.read(109)[1])
     assert again.records == log.records and again.mark == log.mark
+
+
+@pytest.mark.slow
+def test_more_than_101000_records_cost_as_much_in_the_last_round_as_in_the_tenth(tmp_path):
+    """And a server resumes from all of them: 64 sites, 1,600 rounds."""
+    server = records.small_server(tmp_path, sites=64, rounds=1600)
+    costs = {cost.round: cost for cost in records.play(server, 1590, costs_of=(10, 100, 1000, 1590))}
+    written = [cost.written for cost in costs.values()]
+    path = tmp_path / "server" / RECORDS
+    assert len(written) == 4 and max(written) < 1.02 * min(written) < path.stat().st_size / 100, "no file is rewritten"
+    lines, growth = path.read_text().count("\n"), path.stat().st_size / 1590
+    assert lines == 65 * 1590 > 101_000 and growth < min(written)
+
+    again = ServerRunner(server.job, server.state.sites, tmp_path)
+    assert again.resume() and again.state.round == 1590 and again.records == server.records
+    assert not [*records.play(again, 1600)] and not [*records.play(server, 1600)]  # the second truncates the file
+    assert same(again.state.models.shared, server.state.models.shared)
+    assert path.read_text().count("\n") == 65 * 1600

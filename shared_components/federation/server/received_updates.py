@@ -2,9 +2,8 @@
 
 import math
 import os
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import asdict
 
@@ -57,7 +56,7 @@ class Plain:
         wire, sent = self._job.wire, models.of(site)
         try:
             pieces = unpack_change(reply.pieces, sent, wire)
-            extras = {group: dict(unpack(tensors, wire)) for group, tensors in reply.groups.items()}
+            extras = {group: cast(Pieces, unpack(tensors, wire)) for group, tensors in reply.groups.items()}
         except ValueError as error:
             raise RejectedUpdate(f"its {error}") from error
         check_pieces(
@@ -93,8 +92,8 @@ class Plain:
         self._measured = None  # it has the models, of which the server would keep two
         return list(updates)
 
-    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return fields for the aggregation's record, after ``records`` of all replies so far."""
+    def about(self, updates: Sequence[Update], noisy: Mapping[str, int]) -> dict[str, Any]:
+        """Return fields for the aggregation's record; ``noisy`` counts each site's noisy updates so far."""
         return {}
 
     def recorded_values(self, reply: Reply) -> dict[str, Any]:
@@ -122,9 +121,9 @@ class Noisy(Plain):
     def recorded_values(self, reply: Reply) -> dict[str, Any]:
         return {"noisy": bool(reply.pieces)}
 
-    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    def about(self, updates: Sequence[Update], noisy: Mapping[str, int]) -> dict[str, Any]:
         """Return the epsilon of the site with the most updates; updates that never arrived are only in its ledger."""
-        most = max(Counter(r["site"] for r in records if r.get("noisy")).values(), default=0)
+        most = max(noisy.values(), default=0)
         return {"epsilon": epsilon({self._privacy.noise_multiplier: most}, self._privacy.delta)}
 
 
@@ -234,7 +233,7 @@ class Masked(Plain):
             raise FederationError(f"{problem}: {error}; ask {sites}") from error
         return [Update(SUM, round, pieces, samples=samples)]
 
-    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    def about(self, updates: Sequence[Update], noisy: Mapping[str, int]) -> dict[str, Any]:
         return {"secure_sum": [update.site for update in updates]}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from shared_components.federation.server.enrolment import load_profile, profile_
 from shared_components.federation.server.received_updates import Plain
 
 Record = dict[str, Any]
-
 SPLIT = 2**28  # bytes of the sites' own tensors; more are saved in a file for each site
+
 
 @dataclass
 class ServerState:
@@ -49,7 +50,6 @@ class ServerState:
         values = {"profiles": profiles, "partition": self.partition.to_json(), "log": log}
         return named_groups(groups), values | {key: getattr(self, key) for key in ("answered", "numbers", "own")}
 
-    @classmethod
     def save(self, files: RoundFiles, log: Mapping[str, Any]) -> None:
         """Write the state after the last round; if the sites' own tensors exceed `SPLIT`, in a file for each site."""
         tensors, values = self.pack(log)
@@ -63,6 +63,7 @@ class ServerState:
         split = {name for part in parts.values() for name in part}
         files.save(self.round - 1, {n: value for n, value in tensors.items() if n not in split}, values, parts)
 
+    @classmethod
     def unpack(cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int) -> ServerState:
         """Return the state that `pack` has packed, with ``round`` as the next round."""
         profiles = {site: load_profile(site, header) for site, header in values["profiles"].items()}
@@ -109,6 +110,7 @@ class RoundLog:
         self._path, self._upload = path, upload
         self.records: list[Record] = []
         self._replies: dict[str, Record] = {}  # records of the current round, by site
+        self._noisy: Counter[str] = Counter()  # noisy updates of each site in the rounds before
         self._written, self._length, self._hash = 0, 0, ""  # records, and bytes, in the file; hash of these bytes
 
     def note(self, site: str, reply: Reply, sent: Message, partition: Partition, *, round: int) -> Record:
@@ -122,11 +124,12 @@ class RoundLog:
     def close(self, *records: Mapping[str, Any]) -> None:
         """End a round: append the records of replies, in order of site, then ``records``."""
         self.records += [self._replies[site] for site in site_order(self._replies)] + [dict(r) for r in records]
+        self._noisy += _noisy_sites(self._replies.values())
         self._replies = {}
 
     def about(self, updates: Sequence[Update]) -> Record:
         """Return the upload's fields for the aggregation's record."""
-        return self._upload.about(updates, [*self.records, *self._replies.values()])
+        return self._upload.about(updates, self._noisy + _noisy_sites(self._replies.values()))
 
     def write(self) -> None:
         """Append the new records to the file, and flush it to the disk; NotWritten if that fails."""
@@ -154,7 +157,7 @@ class RoundLog:
         States of earlier versions contain the records themselves.
         """
         if "records" in values:
-            self.records = values["records"]
+            self.records, self._noisy = values["records"], _noisy_sites(values["records"])
             self._path.unlink(missing_ok=True)
             return self.write()
         length, expected = values["log"]["length"], values["log"]["sha256"]
@@ -169,7 +172,12 @@ class RoundLog:
                 "job without resume to start a new run"
             )
         self.records = [json.loads(line) for line in lines]
+        self._noisy = _noisy_sites(self.records)
         self._written, self._length, self._hash = len(lines), length, expected
+
+
+def _noisy_sites(records: Iterable[Record]) -> Counter[str]:
+    return Counter(record["site"] for record in records if record.get("noisy"))
 
 
 def _chained(digest: str, lines: Sequence[bytes]) -> str:
