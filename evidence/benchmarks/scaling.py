@@ -22,18 +22,17 @@ import torch
 from evidence.benchmarks.server_memory import SIDE, opened
 from shared_components.common.machine import peak_memory_mb
 from shared_components.federation.messages import Reply, Wire
-from shared_components.federation.messages.wire_format import pack_change, unpack
 from shared_components.federation.runs.provenance import commit, hardware
-from shared_components.flare.memory import keep_no_large_pieces
+from shared_components.flare.memory import let_go
 
-SITES, LAYERS = (3, 8, 16, 32, 64), (7, 14, 28, 56, 112)  # a layer has a million parameters
+SITES, LAYERS = (3, 8, 16, 32, 64, 128, 256), (7, 14, 28, 56, 112)  # a layer has a million parameters
+OWN_NETWORK = {"pfedsis": (3, 32, 64)}  # sites of methods that need the network of their bundle
 ROUNDS = 2  # only the last round counts
 
 
 def measure(method: str, wire: Wire, sites: int, layers: int, folder: Path) -> dict[str, float]:
     """Return the cost of the server's last round: processor and elapsed seconds, peak and sent megabytes."""
     torch.set_num_threads(1)
-    keep_no_large_pieces()
     server = opened(method, {}, ROUNDS, layers, folder, sites=sites, wire=wire)
     found: dict[str, float] = {}
     for _ in range(ROUNDS):
@@ -42,14 +41,22 @@ def measure(method: str, wire: Wire, sites: int, layers: int, folder: Path) -> d
         messages = _timed(found, server.round_messages)
         for number, (site, sent) in enumerate(messages.items()):
             header = {"round": server.state.round, "samples": 10 + number, "loss": {}, "metrics": {}}
-            received = dict(unpack(sent.pieces, wire))
-            moved = {name: value + 1e-3 * (1 + number) for name, value in received.items()}
-            reply = Reply(header, pack_change(moved, received, wire))
-            del received, moved
-            replies[site] = _timed(found, lambda s=site, r=reply: server.inbox.keep("round", s, r))
+            step = 1e-3 * (1 + number)
+            moved = {
+                name: torch.full_like(value, step) if value.dtype == torch.bfloat16 else value + step
+                for name, value in sent.pieces.items()
+            }
+            extras = {
+                group: {name: torch.rand(shape) for name, shape in extra.shapes(server.state.models.shared, {}).items()}
+                for group, extra in server.method.local.extras.items()
+            }
+            reply = Reply(header, moved, extras)
+            del moved, extras
+            replies[site] = _timed(found, lambda s=site, r=reply: server.inbox.keep(s, r))
             del reply
         _timed(found, lambda r=replies: server.finish_round(r, {}))
         del replies, messages, sent
+        _timed(found, let_go)
     sizes = [way["global"] for r in server.records if r["kind"] == "site" for way in r["bytes"].values()]
     return {**found, "peak MB": peak_memory_mb() or float("nan"), "sent MB": sum(sizes) / ROUNDS / 1e6}
 
@@ -71,7 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--methods", default="fedavg,krum")
     parser.add_argument("--wire", default="float32")
-    parser.add_argument("--most-sites", type=int, default=SITES[-1])
+    parser.add_argument("--most-sites", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=LAYERS[0], help="million parameters of each site's model")
     parser.add_argument("--most-layers", type=int, default=LAYERS[-1])
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -82,12 +90,12 @@ def main() -> None:
     print(f"commit {commit()}, {hardware()}, one thread")
     for method in args.methods.split(","):
         for wire in args.wire.split(","):
-            lines = {
-                "sites": [(sites, (sites, LAYERS[0])) for sites in SITES if sites <= args.most_sites],
-                "million parameters": [
-                    (layers * SIDE**2 / 1e6, (SITES[0], layers)) for layers in LAYERS if layers <= args.most_layers
-                ],
-            }
+            counts, layers = OWN_NETWORK.get(method, SITES), 0 if method in OWN_NETWORK else args.layers
+            lines = {"sites": [(sites, (sites, layers)) for sites in counts if sites <= args.most_sites]}
+            if layers:
+                lines["million parameters"] = [
+                    (more * SIDE**2 / 1e6, (SITES[0], more)) for more in LAYERS if more <= args.most_layers
+                ]
             for what, sizes in lines.items():
                 _print_line(method, wire, what, sizes)
 

@@ -18,13 +18,15 @@ import torch
 
 from shared_components.common.atomic import write_json
 from shared_components.common.machine import peak_memory_mb
+from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Card
 from shared_components.core.method import Models, Profile
-from shared_components.core.partition import Partition, Piece, Role
-from shared_components.federation.messages import FLOAT32, Job, Reply, Wire, total_bytes
+from shared_components.core.partition import Partition, Piece, Role, cut, partition_network
+from shared_components.federation.messages import FLOAT32, Job, Reply, Wire
 from shared_components.federation.runs.run_folder import describe
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.flare.memory import keep_no_large_pieces
+from shared_components.flare.memory import let_go
+from shared_components.networks.bundle_config import build_network
 
 SITES, ROUNDS, SIDE, LAYERS = 9, 30, 1024, 20  # 21 M parameters
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,17 +50,17 @@ def main(rounds: int = ROUNDS, layers: int = LAYERS) -> None:
 def peaks_of(method: str, arguments: Mapping[str, Any], rounds: int, layers: int, folder: Path) -> list[float]:
     """Return this process's peak in MB after every round."""
     torch.set_num_threads(1)
-    keep_no_large_pieces()
     server, peaks = opened(method, arguments, rounds, layers, folder), []
     for _ in range(rounds):
         replies = {}
         for number, (site, message) in enumerate(server.round_messages().items()):
             header = {"round": server.state.round, "samples": 10 + number, "loss": {}, "metrics": {}}
             moved = {name: value + 1e-3 * number for name, value in message.pieces.items()}
-            replies[site] = server.inbox.keep("round", site, Reply(header, moved))
+            replies[site] = server.inbox.keep(site, Reply(header, moved))
             del moved
         server.finish_round(replies, {})
         del replies, message
+        let_go()
         peaks.append(peak_memory_mb() or float("nan"))
     return peaks
 
@@ -73,19 +75,24 @@ def opened(
     sites: int = SITES,
     wire: Wire = FLOAT32,
 ) -> ServerRunner:
-    """Return a server after the enrolment of its sites."""
-    job = Job("memory", "pvt_fpn", method, arguments=arguments, rounds=rounds, wire=wire)
+    """Return a server after the enrolment of its sites; with 0 ``layers``, of the method's bundle's network."""
+    job = Job("memory", method if layers == 0 else "pvt_fpn", method, arguments=arguments, rounds=rounds, wire=wire)
     server = ServerRunner(job, [f"site-{number + 1}" for number in range(sites)], folder)
     state, names = server.state, [f"layer{number}.weight" for number in range(layers)]
-    state.partition = Partition(tuple(Piece(name, Role.GLOBAL) for name in names))
-    state.models = Models({name: torch.randn(SIDE, SIDE) for name in names}, {site: {} for site in state.sites})
+    if layers:
+        state.partition = Partition(tuple(Piece(name, Role.GLOBAL) for name in names))
+        weights = {name: torch.randn(SIDE, SIDE) for name in names}
+    else:
+        network = build_network(load_bundle(method).network)
+        state.partition, weights = partition_network(network, server.method.partition), network.state_dict()
+    mixed = {site: cut(weights, state.partition, Role.MIXED) for site in state.sites}
+    state.models = Models(cut(weights, state.partition, Role.GLOBAL), mixed)
     card = Card("segmentation", ("background", "instrument"))
     state.profiles = {site: Profile(site, 10 + number, card) for number, site in enumerate(state.sites)}
     state.aggregator = server.method.server.aggregator.init(
         state.partition, state.models, list(state.profiles.values())
     )
     write_json(folder / "run.json", describe(job, server.method, state.sites, {}))
-    assert total_bytes(state.models.shared) == layers * SIDE * SIDE * 4
     return server
 
 

@@ -11,7 +11,7 @@ import sys
 
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
-LARGE = 2**18  # bytes
+LARGE = 2**20  # bytes: most of a model's tensors, and FLARE's buffers, but not the blocks of a sum
 _MMAP_THRESHOLD = -3  # of mallopt, <malloc.h>
 
 

@@ -87,7 +87,7 @@ before = psutil.Process().memory_info().rss
 for _ in range(3):
     x = []
     for _ in range(60):
-        x.append(torch.ones(250_000))
+        x.append(torch.ones(300_000))
         held.append(bytes(100_000))
     del x
 print(psutil.Process().memory_info().rss - before)
