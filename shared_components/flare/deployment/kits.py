@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from shared_components.common.atomic import write_text
 from shared_components.common.sanitise import is_one_word
-from shared_components.flare.deployment.federation_file import RESERVED, ROLES
+from shared_components.flare.deployment.federation_file import MOST_SITES, RESERVED, ROLES
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """Kinds of kits, each with a file that only its `startup` folder contains."""
@@ -238,6 +238,8 @@ def _add_component(values: dict[str, Any], component: str) -> None:
 
 
 def _require_boundary(values: dict[str, Any]) -> Made:
+    for server in values.get("servers", []):
+        server["max_num_clients"] = max(server.get("max_num_clients", 0), MOST_SITES)
     _add_component(values, BOUNDARY)
     return values, "every process ends at its start if the files in local/ no longer restrict it"
 

@@ -15,7 +15,12 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from nvflare.lighter.provisioner import Provisioner
 
 from shared_components.cli import main
-from shared_components.flare.deployment.federation_file import EXAMPLE, parse_federation
+from shared_components.flare.deployment.federation_file import (
+    EXAMPLE,
+    MOST_SITES,
+    FederationFileError,
+    parse_federation,
+)
 from shared_components.flare.deployment.kits import KitError
 from shared_components.flare.provision import add, provision, read_issued
 from shared_components.flare.storage import KitStorage
@@ -64,6 +69,14 @@ def test_kits_have_the_servers_name_and_ports_and_certificates_expire_with_the_r
     assert (admin["host"], admin["port"], admin["connection_security"]) == ("fl.example.org", 9002, "mtls")
     folder = kits / "hospital-a"
     assert certificate(folder).not_valid_after_utc <= root(folder).not_valid_after_utc
+
+
+def test_the_server_admits_as_many_sites_as_a_description_may_have(kits, described):
+    (server,) = json.loads((kits / "localhost" / "startup" / "fed_server.json").read_text())["servers"]
+    assert server["max_num_clients"] == MOST_SITES > 100  # FLARE's own limit
+    described["sites"] = [{"name": f"hospital-{n}", "organisation": f"hospital_{n}"} for n in range(MOST_SITES + 1)]
+    with pytest.raises(FederationFileError, match=f"at most {MOST_SITES}"):
+        parse_federation(described)
 
 
 def test_a_later_site_gets_a_kit_of_the_same_authority_and_no_other_kit_changes(kits, larger):
