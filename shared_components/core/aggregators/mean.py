@@ -79,13 +79,16 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
     if not tensors[0].is_floating_point():
         return torch.stack(list(tensors)).amax(0)  # (K, ...) -> (...)
     result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
+    buffers = torch.empty(2, min(BLOCK, max(result.numel(), 1)), dtype=torch.float64, device=result.device)
     outs = result.reshape(-1).split(BLOCK)
     # the blocks of a tensor of weights, or the same number for every block
     factors = [w.reshape(-1).split(BLOCK) if isinstance(w, Tensor) else [w] * len(outs) for w in weights]
-    for out, rows, *block_weights in zip(outs, stacked_blocks(tensors), *factors, strict=True):
-        for row, weight in zip(rows, block_weights, strict=True):
-            row.mul_(weight)
-        out.copy_(added(rows))
+    for out, stretch, *block_weights in zip(outs, in_blocks(*tensors), *factors, strict=True):
+        total, row = buffers[:, : len(out)]  # two rows fit the smallest cache, whatever the number of sites
+        total.copy_(stretch[0]).mul_(block_weights[0])
+        for values, weight in zip(stretch[1:], block_weights[1:], strict=True):
+            total += row.copy_(values).mul_(weight)
+        out.copy_(total)
     return result
 
 
