@@ -45,6 +45,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str,
 
 
 def _write_hashed(path: Path, tensors: Mapping[str, Tensor], text: str, of: str, digest: str) -> None:
+    """Write a file as `save_tensors` does, with known ``text`` of the values and hash ``digest``."""
     apart: dict[str, Tensor] = {}  # tensors that share no memory, as safetensors demands: two sites may have one mean
     storages: set[int] = set()
     for name, value in tensors.items():
@@ -142,8 +143,8 @@ class RoundFiles:
     ) -> None:
         """Write the state after a round; remove later states, and all but the newest states before it.
 
-        Each of ``parts`` has a file of its own, named by its hash, which is only written if no earlier state has the
-        same part. The round's file names its parts and is written last, so that a state never mixes rounds.
+        Each of ``parts`` has a file of its own, named by its hash, which is only written if no earlier state has
+        the same part, intact. The round's file names its parts and is written last, so that a state never mixes rounds.
         """
         if parts:
             values = {**values, _PARTS: {name: self._save_part(name, part) for name, part in parts.items()}}
@@ -162,7 +163,10 @@ class RoundFiles:
     def _save_part(self, name: str, part: Mapping[str, Tensor]) -> str:
         of, text = f"{self._of}, {name}", "{}"
         digest = hash_of(part, of + text)
-        if not (path := self._part_file(name, digest)).is_file():
+        path = self._part_file(name, digest)
+        try:
+            load_tensors(path, of=of)
+        except DamagedState:  # or missing
             _write_hashed(path, part, text, of, digest)
         return digest
 
