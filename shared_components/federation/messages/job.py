@@ -21,9 +21,13 @@ from shared_components.federation.secure_sums.job_section import SecureSums
 from shared_components.networks.network_class import check_job_class
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
-SECTIONS = ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums")
+SECTIONS = ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums", "regions")
 CHECKED_LATER = ("training", "network")  # `open_bundle` checks type and range of each value
 Name = Annotated[str, Meta(description="write a name")]
+Sites = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=100)]],
+    Meta(min_length=1, max_length=MOST_SITES, description="write a list of the region's sites"),
+]
 Wire = Literal["float32", "bf16"]
 FLOAT32: Wire = "float32"
 BF16: Wire = "bf16"
@@ -93,6 +97,8 @@ class Job:
         privacy: Clipping and noise on every update.
         secure_sums: Show the server only the sum of the sites' weights; excludes ``privacy`` and ``bf16``.
         wire: Format of tensors in messages; states and sums stay float32.
+        regions: Sites by region. The server combines the regions' means, each weighted by its sites' samples. Excludes
+            ``privacy``, ``secure_sums`` and ``bf16``.
     """
 
     name: Name
@@ -113,6 +119,7 @@ class Job:
     privacy: Mapping[str, Any] = field(default_factory=dict)
     secure_sums: Mapping[str, Any] = field(default_factory=dict)
     wire: Wire = FLOAT32
+    regions: Mapping[str, Sites] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kinds, values = kinds_of(Job), vars(self)
@@ -132,6 +139,20 @@ class Job:
         if self.wire != FLOAT32 and self.secure_sums:  # masked weights are integers, which cannot be rounded
             remedy = f"write wire: {FLOAT32}, or leave secure_sums out"
             raise ValueError(f"{who}: wire is {self.wire}, which secure_sums do not take; {remedy}")
+        self._check_regions(who)
+
+    def _check_regions(self, who: str) -> None:
+        check_values({"regions": kinds_of(Job)["regions"]}, {"regions": self.regions}, who)
+        seen: dict[str, str] = {}
+        for region, sites in self.regions.items():
+            folder_name("region", region)
+            for site in sites:
+                if site in seen:
+                    raise ValueError(f"{who}: regions.{region} names {site!r}, which is in {seen[site]}; name it once")
+                seen[site] = region
+        others = {"privacy": self.privacy, "secure_sums": self.secure_sums, "wire": self.wire != FLOAT32}
+        if self.regions and (both := [key for key, value in others.items() if value]):
+            raise ValueError(f"{who}: regions and {both[0]} do not work together yet; leave one of them out")
 
     def to_json(self) -> dict[str, Any]:
         return {key: dict(v) if isinstance(v, Mapping) else v for key, v in asdict(self).items()}

@@ -1,4 +1,4 @@
-"""The server's side of an upload: plain updates, updates with noise, or secure sums."""
+"""The server's side of an upload: plain updates, updates by region, updates with noise, or secure sums."""
 
 import math
 import os
@@ -8,10 +8,11 @@ from typing import Any, cast
 from msgspec.structs import asdict
 
 from shared_components.core.aggregators.mean import parameter_names, squared_norm
-from shared_components.core.method import Method, Models, Update
+from shared_components.core.method import Method, Models, Update, site_order
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
 from shared_components.federation.messages.parse import check_pieces
+from shared_components.federation.messages.region import RegionalReply
 from shared_components.federation.messages.schema import RECORDED
 from shared_components.federation.messages.wire_format import unpack, unpack_change
 from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest, why_not_private
@@ -19,6 +20,7 @@ from shared_components.federation.secure_sums import job_section, masks
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.secure_sums.keys import check_public
+from shared_components.federation.server.region_means import combine_region, why_not_by_region
 from shared_components.federation.server.update_checks import check_extras
 
 SUM = "sum"  # site name of the single update that the aggregator gets from a secure sum
@@ -34,8 +36,8 @@ class Plain:
         self._job = job
         self._measured: tuple[Models, dict[int, float]] | None = None  # squared norms of a round's tensors, by id
 
-    def check(self, method: Method, asked: int) -> None:
-        """Refuse a method that does not work with this upload and ``asked`` sites per round, by FederationError."""
+    def check(self, method: Method, sites: Sequence[str]) -> None:
+        """Refuse a method that does not work with this upload and the sites of a round, by FederationError."""
 
     def enrol(self, site: str, reply: Reply) -> None:
         """Store the upload's part of a site's enrolment."""
@@ -108,7 +110,7 @@ class Noisy(Plain):
         super().__init__(job)
         self._privacy = privacy
 
-    def check(self, method: Method, asked: int) -> None:
+    def check(self, method: Method, sites: Sequence[str]) -> None:
         if refusal := why_not_private(method):
             raise FederationError(refusal)
 
@@ -147,10 +149,10 @@ class Masked(Plain):
         self._opened: dict[str, dict[str, list[bytes]]] = {}
         self._failures: dict[str, str] = {}
 
-    def check(self, method: Method, asked: int) -> None:
+    def check(self, method: Method, sites: Sequence[str]) -> None:
         try:
             job_section.check_method(method)
-            masks.check_threshold(self.to_unmask, asked)
+            masks.check_threshold(self.to_unmask, len(sites))
         except ValueError as error:
             raise FederationError(str(error)) from error
 
@@ -237,8 +239,42 @@ class Masked(Plain):
         return {"secure_sum": [update.site for update in updates]}
 
 
+class ByRegion(Plain):
+    """Plain updates, combined by region before the aggregator."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._region_of = {site: region for region, sites in job.regions.items() for site in sites}
+        self._means: dict[str, Pieces] = {}  # of this round, from the regions' nodes
+
+    def check(self, method: Method, sites: Sequence[str]) -> None:
+        if refusal := why_not_by_region(method):
+            raise FederationError(refusal)
+        if missing := [site for site in sites if site not in self._region_of]:
+            names = ", ".join(missing)
+            raise FederationError(f"job {self._job.name}: regions leave out {names}; put every site into a region")
+
+    def take(self, site: str, round: int, reply: Reply, models: Models, *, samples: int, method: Method) -> Update:
+        if not isinstance(reply, RegionalReply):
+            return super().take(site, round, reply, models, samples=samples, method=method)
+        if reply.rejected:
+            raise RejectedUpdate(reply.rejected)
+        self._means[reply.region] = dict(reply.pieces)
+        return Update(site, round, {}, samples=samples)
+
+    def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
+        """Return one update for each region with a valid update, in region order."""
+        means, self._means = self._means, {}
+        members: dict[str, list[Update]] = {}
+        for update in super().combine(updates, shared):
+            members.setdefault(self._region_of[update.site], []).append(update)
+        return [combine_region(region, members[region], shared, means.get(region)) for region in site_order(members)]
+
+
 def upload_of(job: Job, run: str, project: Project | None = None) -> Plain:
     """Return the upload of a job's run; ``project`` verifies the keys of secure sums."""
     if job.noise:
         return Noisy(job, job.noise)
+    if job.regions:
+        return ByRegion(job)
     return Masked(job, run, project) if job.secure_sums else Plain(job)

@@ -87,7 +87,7 @@ class ServerRunner:
         FederationError: too few sites or rounds, a method that does not work with noise or secure sums, or a server
         that must train and has no valid data.
         """
-        self.upload.check(self.method, len(self._sampled()) if self.job.secure_sums else len(self.state.sites))
+        self.upload.check(self.method, self._sampled() if self.job.secure_sums else self.state.sites)
         check_possible(self.job, self.method, self.state.sites)
         if self.method.server.update is not None:
             self.training.open(sites=len(self.state.numbers), kept=self.state.kept)

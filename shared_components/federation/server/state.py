@@ -18,6 +18,7 @@ from shared_components.core.method import Method, Models, Profile, Update, site_
 from shared_components.core.partition import Partition, Role
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.messages import FederationError, Job, Message, Reply, total_bytes
+from shared_components.federation.messages.region import RegionalReply
 from shared_components.federation.runs.store import RoundFiles, groups_of, named_groups
 from shared_components.federation.server.enrolment import load_profile, profile_header
 from shared_components.federation.server.received_updates import Plain
@@ -188,6 +189,8 @@ def _chained(digest: str, lines: Sequence[bytes]) -> str:
 
 
 def _bytes(message: Message, partition: Partition) -> dict[str, int]:
+    if isinstance(message, RegionalReply):
+        return {Role.GLOBAL.value: message.bytes}
     sizes = {group: total_bytes(pieces) for group, pieces in message.groups.items()}
     for role in (Role.GLOBAL, Role.MIXED):
         names = partition.with_roles(role)
