@@ -45,6 +45,7 @@ ASKING = 0.5  # seconds between requests to the server, each of which costs mill
 MODULES = {
     "server": "nvflare.private.fed.app.server.server_train",
     "client": "nvflare.private.fed.app.client.client_train",
+    "relay": "shared_components.flare.relay",
 }
 
 
@@ -63,7 +64,7 @@ class Party:
 
     Args:
         kit: The startup kit, which is FLARE's workspace.
-        side: ``server`` or ``client``.
+        side: ``server``, ``client`` or ``relay``.
         organisation: Organisation in the certificate.
         variables: Environment variables.
         prefix: Prefix of the command, such as ``ip netns exec NAME``.
@@ -98,7 +99,7 @@ class Party:
     def start(self) -> None:
         """Start the parent process like the kit's start.sh."""
         assert self.pid is None, f"{self.name} is running"
-        named = [f"uid={self.name}"] if self.side == "client" else []
+        named = [f"uid={self.name}"] if self.side != "server" else []
         options = ["secure_train=true", *named, f"org={self.organisation}", "config_folder=config"]
         command = [*self.prefix, sys.executable, "-u", "-m", MODULES[self.side], "-m", str(self.kit)]
         with self.console.open("ab") as console:
@@ -157,12 +158,12 @@ class Deployment:
     Args:
         folder: Folder of the kits and of all other files.
         sites: site.yaml of each site, by name.
-        change: Function that changes the federation's description before it is provisioned.
+        change: Further keys of the federation's description.
         variables: Further environment variables of every party.
         prefixes: Prefixes of the parties' commands, by name.
 
     Attributes:
-        server, sites: The parties.
+        server, relays, nodes, sites: The parties; relays and nodes by region.
         kits: Folder of the kits, with administrators' kits (``kits/chief@example.org``) and ``kits/ca``.
         phases: Seconds of each step, by name.
     """
@@ -194,6 +195,9 @@ class Deployment:
         host = self.federation.server
         self.server = self._party(host.host, "server", host.organisation)
         self.sites = {site.name: self._party(site.name, "client", site.organisation) for site in self.federation.sites}
+        regions = self.federation.regions
+        self.relays = {region.name: self._party(region.relay, "relay", region.organisation) for region in regions}
+        self.nodes = {region.name: self._party(region.name, "client", region.organisation) for region in regions}
 
     def _party(self, name: str, side: str, organisation: str) -> Party:
         kit = self.kits / name
@@ -209,8 +213,8 @@ class Deployment:
 
     @property
     def parties(self) -> list[Party]:
-        """The server and the sites."""
-        return [self.server, *self.sites.values()]
+        """The server, the regions' relays and nodes, and the sites."""
+        return [self.server, *self.relays.values(), *self.nodes.values(), *self.sites.values()]
 
     def kill(self) -> None:
         """Kill every process of this deployment."""
@@ -222,7 +226,7 @@ class Deployment:
         with self.phase("start"):
             for party in self.parties:
                 party.start()
-            self.wait_for_sites(*self.sites, seconds=seconds)
+            self.wait_for_sites(*self.nodes, *self.sites, seconds=seconds)
 
     def wait_for_sites(self, *names: str, seconds: float = 90) -> None:
         """Wait until the server has registered exactly these sites."""

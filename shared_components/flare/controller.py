@@ -1,8 +1,10 @@
 """The server's FLARE component, which runs `shared_components.federation.server` with FLARE's tasks."""
 
+import json
 import logging
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from shared_components.common.atomic import NotWritten
 from shared_components.common.counted import counted
 from shared_components.common.progress import report_progress
 from shared_components.core.initial_weights import start_weights
+from shared_components.core.method import site_order
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.protocol import run_federation
 from shared_components.federation.runs.run_folder import link_models, lock_run, note_submission, open_run
@@ -113,7 +116,7 @@ class FederationController(Controller):
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(lock_run(server.folder))
-            shared = self._workspace, self._lost, self._late, self._read_lost
+            shared = self._workspace, self._lost, self._late, self._read_lost, bool(regions_of(fl_ctx))
             tasks = SiteTasks(self, server, self._console, *shared)
             run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=tasks.after_round)
             self._report(server, fl_ctx)
@@ -125,6 +128,7 @@ class FederationController(Controller):
         if not simulator:
             note_submission(folder, fl_ctx.get_job_id())
         present = [site for site in present_sites(fl_ctx) if site not in lost]
+        check_regions(job, regions_of(fl_ctx))
         local, scenes = local_folder(fl_ctx), runs_folder(fl_ctx) / "scenes" if simulator else None
         server = ServerRunner(
             job, [*present, *lost], folder, start_weights=start_weights(),
@@ -190,5 +194,24 @@ class FederationController(Controller):
 
 
 def present_sites(fl_ctx: FLContext) -> list[str]:
-    """Return the names of the sites that FLARE knows."""
-    return [client.name for client in fl_ctx.get_engine().get_clients()]
+    """Return the names of the sites that FLARE knows, without regions' nodes."""
+    return [client.name for client in fl_ctx.get_engine().get_clients() if client.get_is_leaf() is not False]
+
+
+def regions_of(fl_ctx: FLContext) -> dict[str, list[str]]:
+    """Return the sites that connect through each region's node; empty if all sites connect to the server."""
+    regions: dict[str, list[str]] = {}
+    for client in fl_ctx.get_engine().get_clients():
+        node, _, site = (client.get_fqsn() or "").rpartition(".")
+        if node:
+            regions.setdefault(node, []).append(site)
+    return {region: site_order(regions[region]) for region in site_order(regions)}
+
+
+def check_regions(job: Job, connected: Mapping[str, Sequence[str]]) -> None:
+    """Raise FederationError if a job's regions are not the regions through which the sites connect."""
+    if connected and any(not set(sites) <= set(job.regions.get(region, ())) for region, sites in connected.items()):
+        raise FederationError(
+            f"job {job.name}: its regions are not the regions through which the sites connect; write regions: "
+            f"{json.dumps(connected)}"
+        )

@@ -22,7 +22,8 @@ from shared_components.federation.runs.run_folder import lock_run
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches.connections import number_streams, restrict_connections
-from shared_components.flare.paths import is_simulator, local_folder, runs_folder
+from shared_components.flare.paths import is_node, is_simulator, local_folder, runs_folder
+from shared_components.flare.region_node import RegionNode
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +43,13 @@ class SiteExecutor(Executor):
         number_streams()
         self._lock = ExitStack()  # lock of a deployment's run, which nobody may remove while this process lives
         self._run: Path | None = None
+        self._node: RegionNode | None = None  # at a region's node
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """End the processes of further GPUs with the run."""
+        """Begin to answer a region's sites, at the region's node; end the processes of further GPUs with the run."""
+        if event_type == EventType.START_RUN and is_node(fl_ctx):
+            self._node = RegionNode(fl_ctx)
         if event_type == EventType.END_RUN:
             from shared_components.federation.site.replica_processes import stop_replicas
 
@@ -71,6 +75,8 @@ class SiteExecutor(Executor):
         return reply
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
+        if self._node is not None:
+            return self._node.answer(task_name, shareable, fl_ctx, abort_signal)
         import torch
 
         from shared_components.core.initial_weights import start_weights

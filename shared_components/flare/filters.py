@@ -20,7 +20,7 @@ from shared_components.federation.setup.find_site import find_site
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import wire
 from shared_components.flare.outgoing_check import check_reply
-from shared_components.flare.paths import is_simulator, local_folder, runs_folder
+from shared_components.flare.paths import is_node, is_simulator, local_folder, runs_folder
 
 LONGEST_REASON = 2000  # characters of a refusal
 
@@ -55,6 +55,8 @@ class DeclaredPiecesOnly(Filter):
         if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_DATA_CHAIN:
             _record(fl_ctx, shareable)
             return shareable
+        if is_node(fl_ctx):
+            return shareable  # a node has no data; each of its sites has checked what it sent
         if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
             return _only_reason(shareable)
         task = _tasks.get(fl_ctx)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
@@ -16,6 +16,11 @@ def is_simulator(fl_ctx: FLContext) -> bool:
     """Return whether `nvflare simulator` runs this process."""
     flagged = fl_ctx.get_prop(FLContextKey.SIMULATE_MODE)  # FLARE sets it at the clients only
     return bool(flagged) or fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME
+
+
+def is_node(fl_ctx: FLContext) -> bool:
+    """Return whether this party is the node of a region, by its own startup kit."""
+    return fl_ctx.get_prop(ReservedKey.IS_LEAF) is False
 
 
 def workspace_root(fl_ctx: FLContext) -> Path:

@@ -22,7 +22,7 @@ from nvflare.lighter.utils import generate_keys, serialize_cert
 from shared_components.common.atomic import write_json
 from shared_components.flare.deployment import certificates as keys
 from shared_components.flare.deployment.federation_file import Federation
-from shared_components.flare.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
+from shared_components.flare.deployment.kits import MUTUAL, Kit, KitError, find_kit, make_private, refuse_spaces, secure
 from shared_components.flare.deployment.passphrase import passphrase_problem
 from shared_components.flare.patches.replace import expect
 
@@ -58,7 +58,13 @@ def parties_of(federation: Federation) -> dict[str, Party]:
     server = federation.server
     parties: dict[str, Party] = {server.host: {"part": "server", "organisation": server.organisation}}
     for site in federation.sites:
+        region = federation.region_of(site.name)
         parties[site.name] = {"part": "site", "organisation": site.organisation}
+        parties[site.name] |= {"region": region.name} if region else {}
+    for region in federation.regions:
+        address = {"host": region.host, "port": region.port}
+        parties[region.relay] = {"part": "relay", "organisation": region.organisation, **address}
+        parties[region.name] = {"part": "region", "organisation": region.organisation}
     for person in federation.administrators:
         parties[person.email] = {"part": "administrator", "organisation": person.organisation, "role": person.role}
     return parties
@@ -193,9 +199,17 @@ def _project(federation: Federation, wanted: Mapping[str, Party], certificate: b
     project = Project(federation.name, "", props={"api_version": 3}, **authority)
     ports = {"fed_learn_port": server.port, "admin_port": server.admin_port}
     project.set_server(server.host, server.organisation, props=ports)
+    for region in federation.regions:  # all of them, since FLARE looks up a site's relay and parent
+        listen = {"default_host": region.host, "port": region.port, "scheme": "http", "connection_security": MUTUAL}
+        to = {"host": server.host, "connection_security": MUTUAL}
+        project.add_relay(region.relay, region.organisation, props={"listening_host": listen, "connect_to": to})
+        own = {"connect_to": {"name": region.relay}}
+        project.add_client(region.name, region.organisation, props=own)
     for name, party in wanted.items():
         if party["part"] == "site":
-            project.add_client(name, party["organisation"], props={"allow_log_streaming": False})
+            region = federation.region_of(name)
+            place = {"connect_to": {"name": region.relay}, "parent": region.name} if region else {}
+            project.add_client(name, party["organisation"], props={"allow_log_streaming": False, **place})
         elif party["part"] == "administrator":
             project.add_admin(name, party["organisation"], props={"role": party["role"]})
     return project

@@ -1,15 +1,14 @@
 """Send a federation's task to each site, collect the parsed answers, and report the progress."""
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
-from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
@@ -17,18 +16,18 @@ from nvflare.apis.signal import Signal
 
 from shared_components.common import step_file
 from shared_components.common.progress import Step
-from shared_components.common.sanitise import one_line
 from shared_components.core.method import Update
-from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply, total_bytes
-from shared_components.federation.messages.parse import parse_reply
+from shared_components.federation.messages import FederationError, Message, Reply, total_bytes
 from shared_components.federation.messages.stored import HELD
 from shared_components.federation.protocol import Answers, Ask
+from shared_components.federation.regions import answers_of_region, messages_by_region, sites_by_region
 from shared_components.federation.server.published_models import task_of
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.console import Console
+from shared_components.flare.exchange import Exchange, read_answer, read_reply
 from shared_components.flare.paths import is_simulator, last_error
-from shared_components.flare.timeouts import Timeouts, flare_timeout
+from shared_components.flare.timeouts import timeouts_of
 from shared_components.flare.workspaces import Workspace
 from shared_components.reporting.tensorboard import progress_line, write_scalars
 
@@ -39,56 +38,6 @@ class Stopped(FederationError):
     """FLARE has ended a job in production: an administrator stopped it, or the server ends."""
 
 
-class Exchange:
-    """Answers of some sites to one task, collected by FLARE's threads and read by the controller."""
-
-    def __init__(self, sites: Iterable[str], timeouts: Timeouts) -> None:
-        self.replies: dict[str, Reply] = {}
-        self.failures: dict[str, str] = {}
-        self.late: list[str] = []  # sites that count as absent and may still work on the task
-        self._pending = set(sites)
-        self._lock = threading.Lock()
-        self.useful = 0  # replies that count as sufficient, set by the reader
-        self._timeouts = timeouts
-
-    @property
-    def pending(self) -> list[str]:
-        """Sites that have not answered, sorted."""
-        with self._lock:
-            return sorted(self._pending)
-
-    def reply(self, site: str, reply: Reply) -> bool:
-        """Accept a site's answer if it is the first and not too late; return whether it was accepted."""
-        return self._settle(site, self.replies, reply)
-
-    def fail(self, site: str, reason: str) -> bool:
-        """Record why a site has no answer, unless it has an answer; return whether the reason was recorded."""
-        return self._settle(site, self.failures, reason.removeprefix(f"site {site}: "))
-
-    def hand_over(self) -> dict[str, Reply]:
-        """Return the replies and drop them here: FLARE's tasks, which refer to this object, outlive their round."""
-        with self._lock:
-            replies, self.replies = self.replies, {}
-        return replies
-
-    def close(self, reason: str) -> None:
-        """Count every site without an answer as absent; later answers do not count."""
-        self.late += [site for site in self.pending if self.fail(site, reason)]
-
-    def expire(self, now: float) -> None:
-        """Close the exchange if a timeout has passed."""
-        if reason := self._timeouts.why_expired(self.useful, now):
-            self.close(reason)
-
-    def _settle(self, site: str, into: dict, value: object) -> bool:
-        with self._lock:
-            if site not in self._pending:
-                return False
-            into[site] = value
-            self._pending.discard(site)
-            return True
-
-
 @dataclass
 class SiteTasks:
     """Tasks of a run, one per site, and reports of their progress: lines, TensorBoard, the remaining time."""
@@ -97,9 +46,10 @@ class SiteTasks:
     _server: ServerRunner
     _console: Console
     _workspace: Workspace | None  # of a simulator
-    _lost: dict[str, str]  # in production, sites that no longer work on this job, with reasons
+    _lost: dict[str, str]  # in production, sites and nodes that no longer work on this job, with reasons
     _late: list[Path]  # receives the folders of the sites that have not answered the newest task
     _read_lost: Callable[[], None]  # adds lost sites, once a second
+    _relayed: bool = False  # whether the server asks the regions' nodes instead of the sites
     _round_seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -127,21 +77,22 @@ class SiteTasks:
         FederationError: FLARE has ended the job; `Stopped` in production.
         """
         job, folder = self._server.job, self._server.folder
-        timeouts = Timeouts(time.monotonic(), ask.needed, job.grace_seconds, job.longest_wait_seconds)
-        exchange = Exchange(ask.messages, timeouts)
+        exchange = Exchange(ask.messages, timeouts_of(job, ask.needed, regions=self._relayed))
         sent = sum(total_bytes(message.pieces) for message in ask.messages.values())  # replies are about as large
         large = ask.task in ("round", "finish") and sent > HELD
-        wire.receive_in_files(fl_ctx.get_engine(), folder / "server" / "received" if large else None)
-        tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
+        wire.receive_in_files(wire.server_cell(fl_ctx.get_engine()), folder / "server" / "received" if large else None)
+        messages = messages_by_region(ask, self._server, lost=self._lost) if self._relayed else ask.messages
+        tasks = {party: self._task(ask, party, message, exchange) for party, message in messages.items()}
         title = f"round {self._server.state.round + 1}/{job.rounds}" if ask.task == "round" else ask.task
         self._console.show(  # a site without a step file is about to begin
             title, lambda: {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
         )
-        for site, task in tasks.items():
+        for site in ask.messages:
             processes.forget(folder / site)
             step_file.forget(folder / site)
-            if site not in self._lost:
-                self._controller.send(task=task, fl_ctx=fl_ctx, targets=[site])
+        for party, task in tasks.items():
+            if party not in self._lost:
+                self._controller.send(task=task, fl_ctx=fl_ctx, targets=[party])
         self._wait(ask.task, exchange, abort_signal)
         self._late[:] = [folder / site for site in exchange.late]
         for task in tasks.values():
@@ -168,8 +119,9 @@ class SiteTasks:
                     self._workspace.refuse_if_emptied()
                 self._console.look()
                 self._read_lost()
-            for site in [site for site in waiting if site in self._lost]:
-                exchange.fail(site, self._lost[site])
+            for site in waiting:
+                if reason := self._why_lost(site):
+                    exchange.fail(site, reason)
             exchange.expire(now)
             time.sleep(0.02)
         self._console.look()
@@ -184,27 +136,50 @@ class SiteTasks:
         exchange.close("no answer")
         return FederationError(f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}")
 
-    def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
+    def _why_lost(self, site: str) -> str:
+        """Return why a site no longer works on this job; empty if it does."""
+        region = next((region for region, sites in self._server.job.regions.items() if site in sites), "")
+        if self._relayed and region in self._lost:
+            return f"the node of its region {region}: {self._lost[region]}"
+        return self._lost.get(site, "")
+
+    def _read(self, ask: Ask, party: str, sites: list[str], result: Shareable) -> Answers:
+        """Return the parsed replies of a site, or of a region's sites."""
+        if not self._relayed:
+            reply = read_reply(result, ask.task)
+            return Answers({}, {party: reply}) if isinstance(reply, str) else Answers({party: reply})
+        read = partial(answers_of_region, self._server, ask.task, party, asked=sites)
+        answers = read_answer(result, read)
+        if isinstance(answers, str):
+            return Answers({}, dict.fromkeys(sites, f"the node of its region {party}: {answers}"))
+        return Answers(answers.replies, dict.fromkeys(sites, f"no answer by way of {party}") | dict(answers.failures))
+
+    def _task(self, ask: Ask, party: str, message: Message, exchange: Exchange) -> Task:
+        """Return FLARE's task for a site, or for the node of a region."""
+        name, sites = ask.task, [party]
+        if self._relayed:
+            sites = sites_by_region(self._server.job, ask.messages)[party]
+
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
-            site = client_task.client.name
-            answer = read_reply(client_task.result, name)
+            answers = self._read(ask, party, sites, client_task.result)
             client_task.result = None  # the message contains the tensors now; do not keep them twice
-            used = exchange.fail(site, answer) if isinstance(answer, str) else exchange.reply(site, answer)
-            if not used:
-                logger.warning("a second or late answer of %s to task %s is not used", site, name)
+            used = [exchange.reply(site, reply) for site, reply in answers.replies.items()]
+            used += [exchange.fail(site, reason) for site, reason in answers.failures.items()]
+            if not any(used):
+                logger.warning("a second or late answer of %s to task %s is not used", party, name)
 
         def done(task: Task, fl_ctx: FLContext) -> None:
             status, reason = task.completion_status, f"its task ended with {task.completion_status}"
             if status == TaskCompletionStatus.CLIENT_DEAD:
                 reason = "FLARE has heard nothing from it for too long"
-            for site in task.targets or []:
-                exchange.fail(getattr(site, "name", site), reason)
+            for site in sites if task.targets else ():
+                exchange.fail(site, reason if site == party else f"the node of its region {party}: {reason}")
             # empty the task: Python frees its reference cycle only many rounds and models later
             task.data = Shareable()
             task.client_tasks.clear()
             task.last_client_task_map.clear()
 
-        timeout = flare_timeout(self._server.job)
+        timeout = exchange.timeouts.flare
         return Task(name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done)
 
 
@@ -212,18 +187,3 @@ def _note_dead(exchange: Exchange, folder: Path) -> None:
     """Count sites as absent if their process has died during the task."""
     for site in [site for site in exchange.pending if processes.died(folder / site)]:
         exchange.fail(site, "its process died while it worked on its task")
-
-
-def read_reply(result: Shareable, task: str) -> Reply | str:
-    """Return a site's parsed reply, or the reason why there is none."""
-    try:
-        if refusal := result.get_header(wire.ERROR):
-            return one_line(refusal) if isinstance(refusal, str) else "it refuses and gives no reason"
-        code = result.get_return_code()
-        if code != ReturnCode.OK:
-            return f"FLARE reports {one_line(code, 80)}; the site's log has the reason"
-        return parse_reply(task, wire.from_wire(result))
-    except RejectedUpdate as error:
-        return str(error)
-    except Exception as error:  # a malformed reply costs its site the round, and must not end this thread
-        return f"its answer cannot be read: {type(error).__name__}: {one_line(error, 200)}"

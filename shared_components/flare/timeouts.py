@@ -1,14 +1,12 @@
 """Timeouts of a task: how long the server waits for the answers of the sites."""
 
 import math
+import time
 from dataclasses import dataclass, field
 
 from shared_components.federation.messages import Job
 
-
-def flare_timeout(job: Job) -> int:
-    """Return FLARE's own timeout of a task in seconds; `Timeouts` ends earlier, with a clearer message."""
-    return math.ceil(job.longest_wait_seconds) + 10
+ANSWER_SECONDS = 30.0  # for a region's node to answer after its own timeouts
 
 
 @dataclass
@@ -21,6 +19,11 @@ class Timeouts:
     longest: float  # maximum waiting time: the job's longest_wait_seconds
     _enough_since: float | None = field(default=None, init=False)
 
+    @property
+    def flare(self) -> int:
+        """FLARE's own timeout of the task in seconds; `why_expired` ends it earlier, with a clearer message."""
+        return math.ceil(self.longest) + 10
+
     def why_expired(self, useful: int, now: float) -> str:
         """Return why the server stops waiting, given the number of useful replies; empty if there is time."""
         if self._enough_since is None and useful >= self.needed:
@@ -30,3 +33,10 @@ class Timeouts:
         if now - self.started > self.longest:
             return f"it did not answer within {self.longest:g} s (longest_wait_seconds)"
         return ""
+
+
+def timeouts_of(job: Job, needed: int, *, regions: bool = False) -> Timeouts:
+    """Return the timeouts of a task that begins now; a server with regions first lets the timeouts of nodes pass."""
+    more = ANSWER_SECONDS if regions else 0.0
+    grace = job.grace_seconds + (job.grace_seconds + more if regions else 0.0)
+    return Timeouts(time.monotonic(), needed, grace, job.longest_wait_seconds + more)

@@ -74,14 +74,17 @@ def _unread(tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     )
 
 
-def receive_in_files(engine: Any, folder: Path | None) -> None:
+def server_cell(engine: Any) -> Any:
+    """Return the cell where a job's answers arrive, which in a simulator is not the engine's own; None without one."""
+    server = getattr(engine, "server", None)
+    return getattr(server, "job_cell", None) or getattr(server, "cell", None)
+
+
+def receive_in_files(cell: Any, folder: Path | None) -> None:
     """Write the tensors of later answers to files in a folder, which is emptied the first time; None: to memory.
 
-    In memory, nine answers at once need as much as nine models; in files, an answer needs as much as two tensors. A
-    job's answers arrive at the job's cell, which in a simulator is not the engine's own cell.
+    In memory, nine answers at once need as much as nine models; in files, an answer needs as much as two tensors.
     """
-    server = getattr(engine, "server", None)
-    cell = getattr(server, "job_cell", None) or getattr(server, "cell", None)
     if cell is None:  # nothing is received over a network
         return
     if folder is not None and cell.get_fobs_context().get(ROOT) != str(folder):

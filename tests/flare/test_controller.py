@@ -25,7 +25,7 @@ from shared_components.federation.server import training
 from shared_components.federation.server.client_sampling import sample_clients
 from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.flare import processes, wire
-from shared_components.flare.site_tasks import Exchange, read_reply
+from shared_components.flare.exchange import Exchange, read_reply
 from shared_components.flare.timeouts import Timeouts
 from tests.federation.conftest import fine_tune, make_job, play, rewritten, same  # noqa: F401 (a fixture)
 from tests.flare.conftest import SITES, ByHand

@@ -23,8 +23,8 @@ from shared_components.federation.runs.run_folder import lock_run, open_run
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.setup.site_setup import SiteSetup
 from shared_components.flare import wire
+from shared_components.flare.exchange import read_reply
 from shared_components.flare.executor import SiteExecutor
-from shared_components.flare.site_tasks import read_reply
 from tests.federation.conftest import empty, make_job
 from tests.flare.conftest import Place, copied
 from tests.flare.simulator import ROOT

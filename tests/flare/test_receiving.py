@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from shared_components.federation.messages import Message
 from shared_components.federation.messages.stored import StoredPieces
 from shared_components.flare import wire
-from shared_components.flare.site_tasks import read_reply
-from shared_components.flare.wire import ROOT, WANTED, receive_in_files
+from shared_components.flare.exchange import read_reply
+from shared_components.flare.wire import ROOT, WANTED, receive_in_files, server_cell
 
 
 class Cell:
@@ -32,20 +32,20 @@ def test_the_jobs_own_cell_writes_below_a_folder_that_is_emptied_once(tmp_path):
     folder.mkdir(parents=True)
     (folder / "of-a-killed-server").touch()
     engine = SimpleNamespace(server=SimpleNamespace(job_cell=cell, cell=Cell()))
-    receive_in_files(engine, folder)
+    receive_in_files(server_cell(engine), folder)
     assert cell.context == {ROOT: str(folder), WANTED: True} and not list(folder.iterdir())
     (folder / "of-this-round").touch()
-    receive_in_files(engine, None)
-    receive_in_files(engine, folder)
+    receive_in_files(server_cell(engine), None)
+    receive_in_files(server_cell(engine), folder)
     assert cell.context == {ROOT: str(folder), WANTED: True} and len(list(folder.iterdir())) == 1
     assert engine.server.cell.context == {}
 
 
 def test_in_production_the_servers_cell_is_the_jobs_and_without_a_cell_nothing_happens(tmp_path):
     cell = Cell()
-    receive_in_files(SimpleNamespace(server=SimpleNamespace(cell=cell)), None)
+    receive_in_files(server_cell(SimpleNamespace(server=SimpleNamespace(cell=cell))), None)
     assert cell.context == {WANTED: False}
-    receive_in_files(SimpleNamespace(), tmp_path / "received")
+    receive_in_files(server_cell(SimpleNamespace()), tmp_path / "received")
     assert not (tmp_path / "received").exists()
 
 

@@ -17,7 +17,9 @@ RESERVED = (
     "scenes",
 )  # fmt: skip
 """Names that FLARE or a run's folder uses for something else; upper and lower case are equal."""
-MOST_SITES = 256  # as measured; FLARE's own limit is 100, which `kits.secure` raises
+MOST_SITES = 1000  # as measured: 256 without regions, 1,000 in 31 regions; FLARE's limit of 100 is raised in `kits.secure`
+MOST_REGIONS = 100
+RELAY = "-relay"  # ending of a relay's name, which no site's name has
 LONGEST_NAME = 63  # a certificate's common name has at most 64 letters
 EXAMPLE = Path(__file__).with_name("example.yaml")
 
@@ -63,6 +65,21 @@ class Hospital(Schema, frozen=True):
     organisation: Organisation
 
 
+class Region(Schema, frozen=True):
+    """Sites that connect to a relay at ``host`` instead of the server; the region's node sums their updates."""
+
+    name: Annotated[str, _NAME]
+    organisation: Organisation
+    host: Annotated[str, _HOST]
+    sites: Annotated[tuple[str, ...], _MANY]
+    port: Port = 8102
+
+    @property
+    def relay(self) -> str:
+        """The relay's name."""
+        return f"{self.name}{RELAY}"
+
+
 class Administrator(Schema, frozen=True):
     """A person who logs in."""
 
@@ -86,6 +103,11 @@ class Federation(Schema, frozen=True):
     sites: Annotated[tuple[Hospital, ...], _MANY]
     administrators: Annotated[tuple[Administrator, ...], _MANY]
     certificates: Lifetimes = Lifetimes()
+    regions: Annotated[tuple[Region, ...], Meta(max_length=MOST_REGIONS)] = ()
+
+    def region_of(self, site: str) -> Region | None:
+        """Return a site's region, or None if the site connects to the server."""
+        return next((region for region in self.regions if site in region.sites), None)
 
 
 def load_federation(path: Path) -> Federation:
@@ -106,12 +128,14 @@ def parse_federation(values: Any) -> Federation:
     """Check the values of a federation file; the sentence of FederationFileError begins with the key."""
     federation = parse(Federation, values, error=FederationFileError)
     for number, site in enumerate(federation.sites, 1):
-        if site.name.lower() in RESERVED:
+        if site.name.lower() in RESERVED or site.name.lower().endswith(RELAY):
             raise FederationFileError(
                 f"sites[{number}].name is {site.name!r}, which is reserved; give the site another name (reserved: "
-                f"{', '.join(RESERVED)})"
+                f"{', '.join(RESERVED)}, and names that end with {RELAY})"
             )
-    _refuse_duplicates("sites", [site.name for site in federation.sites] + [federation.server.host])
+    nodes = [name for region in federation.regions for name in (region.name, region.relay)]
+    _refuse_duplicates("sites", [site.name for site in federation.sites] + nodes + [federation.server.host])
+    _check_regions(federation)
     _refuse_duplicates("administrators", [person.email for person in federation.administrators])
     if not any(person.role in MAY_SUBMIT for person in federation.administrators):
         raise FederationFileError(
@@ -123,6 +147,21 @@ def parse_federation(values: Any) -> Federation:
             f"certificates.days is {days}, more than the {root_days} of root_days; no certificate outlives its root"
         )
     return federation
+
+
+def _check_regions(federation: Federation) -> None:
+    sites = {site.name for site in federation.sites}
+    for number, region in enumerate(federation.regions, 1):
+        if len(region.relay) > LONGEST_NAME or region.name.lower() in RESERVED:
+            raise FederationFileError(f"regions[{number}].name is {region.name!r}, reserved or too long; change it")
+        if unknown := [site for site in region.sites if site not in sites]:
+            raise FederationFileError(
+                f"regions[{number}].sites names {unknown[0]!r}, which is no site of the file; add it to sites"
+            )
+    _refuse_duplicates("regions", [site for region in federation.regions for site in region.sites])
+    if federation.regions and (alone := [site for site in sites if federation.region_of(site) is None]):
+        remedy = "put every site into one, or leave regions out"
+        raise FederationFileError(f"regions: {min(alone)!r} is in no region; {remedy}")
 
 
 def _refuse_duplicates(key: str, names: list[str]) -> None:

@@ -16,10 +16,14 @@ from msgspec.structs import asdict
 
 from shared_components.common.atomic import write_text
 from shared_components.common.sanitise import is_one_word
-from shared_components.flare.deployment.federation_file import MOST_SITES, RESERVED, ROLES
+from shared_components.flare.deployment.federation_file import MOST_REGIONS, MOST_SITES, RELAY, RESERVED, ROLES
 
-PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
-"""Kinds of kits, each with a file that only its `startup` folder contains."""
+PARTS = {
+    "server": "fed_server.json", "site": "fed_client.json", "region": "fed_client.json", "relay": "fed_relay.json",
+    "administrator": "fed_admin.json",
+}  # fmt: skip
+"""Kinds of kits, each with the file of its `startup` folder that FLARE reads; only a region's node is no leaf."""
+NO_JOBS = ("relay", "administrator")  # kits of parties that run no job
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
 GUARD = "shared_components.flare.peers.KeepToTheServer"  # every party: restricts the messages from others
 BOUNDARY = "shared_components.flare.boundary.RequireBoundary"  # every party: no start without the restricting files
@@ -30,6 +34,9 @@ PRIVACY = "privacy.json"
 CHECK = 'python3 -P -m shared_components.flare.deployment.check "$KIT_WORKSPACE" || exit 1'
 AFTER_CHECK = 'echo "WORKSPACE set to $WORKSPACE"\n'
 FLARES_HEART_BEAT, HEART_BEAT_SECONDS = 600, 30  # the server drops a site after this and another minute of silence
+COMM, MUTUAL = "comm_config.json", "mtls"
+FLARES_RELAY, OUR_RELAY = "nvflare.private.fed.app.relay.relay", "shared_components.flare.relay"
+FLARES_MOST_CLIENTS = 100
 STORAGE = "storage"
 CODE = ("byoc", "server-predeployed-flwr")
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", *CODE)
@@ -66,10 +73,18 @@ def find_kit(folder: Path) -> Kit:
     """Return the startup kit in a folder; raise KitError if there is none, or if FLARE cannot start it there."""
     folder = Path(folder).resolve()
     refuse_spaces(folder)
-    parts = [part for part, file in PARTS.items() if (folder / "startup" / file).is_file()]
-    if len(parts) != 1 or not (folder / "local").is_dir():
+    files = dict.fromkeys(file for file in PARTS.values() if (folder / "startup" / file).is_file())
+    if len(files) != 1 or not (folder / "local").is_dir():
         raise KitError(f"{folder}: is no startup kit; give a folder that contains 'local' and 'startup'")
-    return Kit(folder, parts[0])
+    (part, *others) = (part for part, file in PARTS.items() if file in files)
+    if others and not _client(folder / "startup" / PARTS[part]).get("is_leaf", True):
+        part = "region"
+    return Kit(folder, part)
+
+
+def _client(path: Path) -> dict[str, Any]:
+    client = read_json(path).get("client", {})
+    return client if isinstance(client, dict) else {}
 
 
 def refuse_spaces(folder: Path) -> None:
@@ -88,14 +103,17 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     startup, changes = kit.folder / "startup", []
     own = startup / PARTS[kit.part]
     if kit.part == "site":
-        name = read_json(own).get("client", {}).get("fqsn", "")
-        if name.lower() in RESERVED:  # FLARE's own provisioning allows it
+        name = str(_client(own).get("fqsn", "")).rpartition(".")[2]
+        if name.lower() in RESERVED or name.lower().endswith(RELAY):  # FLARE's own provisioning allows it
             raise KitError(f"{own}: the site is called {name!r}, which is reserved; provision it with another name")
         changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
-    if kit.part != "administrator":
+    if kit.part not in NO_JOBS:
         changes.append(_change(kit, "resources.json", partial(_resources, kit)))
         changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
-    if not (startup / "signature.json").exists():  # a kit that FLARE signs must not change
+    if kit.part == "relay":
+        listener = kit.local / COMM
+        changes += [_changed(own, own, _mutual_tls), _changed(listener, listener, _listen_by_mutual_tls)]
+    elif not (startup / "signature.json").exists():  # a kit that FLARE signs must not change
         changes.append(_changed(own, own, _login_by_certificate if kit.part == "administrator" else _require_boundary))
     changes += _start_scripts(kit)
     lines = [_write(path, text, summary) for path, text, summary in changes if _differs(path, text)]
@@ -118,6 +136,7 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
             raise KitError(f"{path}: is not a script of FLARE's kits; provision the kit again")
         if SAFE_START not in text:
             text = f"{first}\n{SAFE_START}\n{rest.replace(FLARES_PATH, SAFE_PATH)}"
+        text = text.replace(FLARES_RELAY, OUR_RELAY)
         if starts and CHECK not in text:  # FLARE names no file that it cannot read
             text = text.replace(AFTER_CHECK, f"{CHECK}\n{AFTER_CHECK}")
         yield path, text, "Python imports nothing from the working folder" + ", and the kit is checked first" * starts
@@ -146,7 +165,9 @@ def open_problem(kit: Kit) -> str:
     }
     if kit.part == "site":
         changes[PRIVACY] = [partial(_privacy, kit)]
-    for name, alternatives in changes.items() if kit.part != "administrator" else ():
+    if kit.part in NO_JOBS:
+        changes = {COMM: [_listen_by_mutual_tls]} if kit.part == "relay" else {}
+    for name, alternatives in changes.items():
         try:
             if not (path := kit.local / name).is_file():
                 raise KitError(f"{path}: no such file, so FLARE's own defaults would apply")
@@ -210,21 +231,23 @@ def _write(path: Path, text: str, summary: str) -> str:
 def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
     allowed = read_json(ALLOW_LIST)
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
-    values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
+    values["class_allow_list"] = allowed["server" if kit.part == "server" else "client"]["class_allow_list"]
     names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
     _add_component(values, GUARD)
-    if kit.part == "site":
+    if kit.part != "server":
         values["allow_log_streaming"] = False
     return values, f"a job may name {names}, and no other class"
 
 
 def _resources(kit: Kit, values: dict[str, Any]) -> Made:
     values, summary = _restrict(kit, values)
-    if kit.part == "site":
+    if kit.part != "server":
         return values, f"{summary}; no log leaves the site"
     for server in values["servers"]:
         if server.get("heart_beat_timeout") == FLARES_HEART_BEAT:
             server["heart_beat_timeout"] = HEART_BEAT_SECONDS
+        if server.get("max_num_clients") == FLARES_MOST_CLIENTS:
+            server["max_num_clients"] = MOST_SITES + MOST_REGIONS
     _store_in_kit(values)
     _add_component(values, LOST_SITES)
     return values, f"{summary}; jobs and results are kept in {STORAGE}/"
@@ -242,6 +265,17 @@ def _require_boundary(values: dict[str, Any]) -> Made:
         server["max_num_clients"] = max(server.get("max_num_clients", 0), MOST_SITES)
     _add_component(values, BOUNDARY)
     return values, "every process ends at its start if the files in local/ no longer restrict it"
+
+
+def _mutual_tls(values: dict[str, Any]) -> Made:
+    values["connect_to"]["connection_security"] = MUTUAL
+    return values, "the relay and the server show their certificates to each other"
+
+
+def _listen_by_mutual_tls(values: dict[str, Any]) -> Made:
+    values["allow_adhoc_conns"] = False
+    values["internal"]["resources"]["connection_security"] = MUTUAL
+    return values, "only parties with a certificate of the federation connect to the relay"
 
 
 def _login_by_certificate(values: dict[str, Any]) -> Made:

@@ -21,7 +21,9 @@ from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
 from shared_components.common.sanitise import one_line
-from shared_components.flare.patches.message_filters import Boundary, Refusals, SiteBoundary
+from shared_components.flare.deployment.federation_file import RELAY
+from shared_components.flare.patches.cells import read_cell
+from shared_components.flare.patches.message_filters import Boundary, Refusals, RelayBoundary, SiteBoundary
 from shared_components.flare.patches.replace import replace
 
 SHA256_RECEIVE = "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f"
@@ -34,17 +36,22 @@ _REFUSALS = Refusals(logging.getLogger(__name__))
 
 
 def check_incoming_messages() -> None:
-    """Process only messages that pass `Boundary` at the server, or `SiteBoundary` at a site."""
-    check = partial(_process_if_passed, Boundary(), SiteBoundary())
+    """Process only messages that pass the boundary of this process: the server's, a site's or a relay's."""
+    check = partial(_process_if_passed, (Boundary(), SiteBoundary(), RelayBoundary()))
     replace(CoreCell, "_process_received_msg", check, sha256=SHA256_RECEIVE)
 
 
-def _process_if_passed(at_server: Boundary, at_site: SiteBoundary, process: Own, cell, endpoint, connection, message):
+def _process_if_passed(
+    boundaries: tuple[Boundary, SiteBoundary, RelayBoundary], process: Own, cell, endpoint, connection, message
+):
+    at_server, at_site, at_relay = boundaries
+    message.set_prop(MessagePropKey.ENDPOINT, endpoint)
     if cell.my_info.is_on_server:
         properties = connection.get_conn_properties() if connection else {}
-        message.set_prop(MessagePropKey.ENDPOINT, endpoint)
         message.set_prop(MessagePropKey.COMMON_NAME, properties.get(DriverParams.PEER_CN.value))
         passes = not cell.my_info.is_root or at_server.passes(message)
+    elif cell.my_info.fqcn.endswith(RELAY):
+        passes = at_relay.passes(message, cell.my_info.fqcn)
     else:
         passes = at_site.passes(message, cell.my_info.fqcn, own_process=_is_own(cell, connection))
     if passes:
@@ -52,8 +59,12 @@ def _process_if_passed(at_server: Boundary, at_site: SiteBoundary, process: Own,
 
 
 def _is_own(cell: Any, connection: Any) -> bool:
-    """Return whether a connection is between two processes of this site."""
-    handles = {own.handle for own in (cell.int_listener, cell.bb_int_connector) if own is not None}
+    """Return whether a connection is between two processes of this site.
+
+    FLARE uses one kind of connector for a job's connection to its site and for a site's connection to its relay.
+    """
+    to_parent = cell.bb_int_connector if read_cell(cell.my_info.fqcn).job else None
+    handles = {own.handle for own in (cell.int_listener, to_parent) if own is not None}
     return isinstance(connection, NullConnection) or (connection is not None and connection.connector.handle in handles)
 
 

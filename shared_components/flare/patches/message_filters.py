@@ -23,6 +23,7 @@ from nvflare.private.defs import CellChannelTopic as ServerTopic
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
 
 from shared_components.common.sanitise import one_line
+from shared_components.flare.patches.cells import belongs_to, read_cell
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,16 @@ TO_JOB = {
     OBJ_DOWNLOADER_CHANNEL: frozenset({OBJ_DOWNLOADER_TOPIC}),  # tensors in the site's answer
 }
 """Permitted requests from the server to a site's process of a job; `TO_SITE` lists those to the site's own process."""
+FROM_RELAY = {CellChannel.CELLNET: frozenset({CellChannelTopic.Bye})}
+TO_NODE = {
+    channel: CLIENT_REQUESTS[channel]
+    for channel in (
+        CellChannel.SERVER_COMMAND, CellChannel.AUX_COMMUNICATION, CellChannel.RETURN_ONLY, OBJ_DOWNLOADER_CHANNEL
+    )
+}  # fmt: skip
+"""Permitted requests from a site's process of a job to the process of its region's node."""
+FROM_NODE = {CellChannel.RETURN_ONLY: ANY, OBJ_DOWNLOADER_CHANNEL: TO_JOB[OBJ_DOWNLOADER_CHANNEL]}
+"""Permitted requests from the process of a region's node to a site's process of the same job."""
 SENDER_HEADERS = (MessageHeaderKey.ORIGIN, MessageHeaderKey.FROM_CELL, StreamHeaderKey.FAILED_DESTINATION)
 FORBIDDEN_HEADERS = {
     MessageHeaderKey.CONN_URL: "it names an address to connect to",
@@ -122,7 +133,7 @@ def _problem_at_server(message: Message, own: str) -> str | None:
 
 
 class SiteBoundary:
-    """Filter of messages to a site's processes."""
+    """Filter of messages to a site's processes, or to the processes of a region's node."""
 
     def __init__(self) -> None:
         self._refusals = Refusals(logger)
@@ -130,34 +141,91 @@ class SiteBoundary:
     def passes(self, message: Message, own: str, *, own_process: bool) -> bool:
         """Return whether the process of the cell ``own`` processes or forwards a message; log why not.
 
-        A cell is ``hospital-a`` or ``hospital-a.<job>``. If the message came from another process of the site
-        (``own_process``), it passes in the site's name; that process has forwarded any other message from the server.
+        If the message came from another process of the site (``own_process``), it passes in the site's name; that
+        process has forwarded any other message from the server or the relay.
         """
-        origin = FQCN.get_root(str(message.get_header(MessageHeaderKey.ORIGIN)))
-        if own_process and origin == FQCN.get_root(own):
+        if own_process and belongs_to(message.get_header(MessageHeaderKey.ORIGIN), read_cell(own).party):
             return True
         problem = _problem_at_site(message, own)
         if problem is not None:
-            self._refusals.log(f"a message of the server is refused: {problem}")
+            self._refusals.log(f"a message of {self._sender(message)} is refused: {problem}")
+        return problem is None
+
+    def _sender(self, message: Message) -> str:
+        cell = read_cell(message.get_header(MessageHeaderKey.ORIGIN))
+        return f"{one_line(cell.name)} in the region" if cell.relay else "the server"
+
+
+class RelayBoundary:
+    """Filter of messages that a relay processes or forwards.
+
+    FLARE's relay checks by mutual TLS which party has made a connection, and then believes the name in a message.
+    """
+
+    def __init__(self) -> None:
+        self._refusals = Refusals(logger)
+
+    def passes(self, message: Message, relay: str) -> bool:
+        """Return whether the relay processes or forwards a message; log why not."""
+        endpoint = message.get_prop(MessagePropKey.ENDPOINT)
+        sender = endpoint.name if endpoint is not None else ""
+        problem = _problem_at_site(message, relay) if sender == FQCN.ROOT_SERVER else _problem_at_relay(message, sender)
+        if problem is not None:
+            self._refusals.log(f"a message of {one_line(sender)} is refused: {problem}")
         return problem is None
 
 
-def _problem_at_site(message: Message, own: str) -> str | None:
+def _problem_at_relay(message: Message, party: str) -> str | None:
+    """Return why a relay refuses a message of a connected party; None if it does not."""
     target = str(message.get_header(MessageHeaderKey.DESTINATION))
-    if target != own and not target.startswith(f"{own}."):
+    for key in SENDER_HEADERS:
+        if not belongs_to(name := message.get_header(key, party), party):
+            return f"it is in the name of {one_line(name)}"
+    if FQCN.get_root(target) == FQCN.ROOT_SERVER or target == read_cell(party).relay:
+        return _forbidden_header(message)  # the server checks the request; a relay has only FLARE's goodbye
+    return _problem_within_region(message, str(message.get_header(MessageHeaderKey.ORIGIN)), target)
+
+
+def _problem_at_site(message: Message, own: str) -> str | None:
+    """Return why a site, a region's node or a relay refuses a message from outside; None if it does not."""
+    target = str(message.get_header(MessageHeaderKey.DESTINATION))
+    if not belongs_to(target, own):
         return f"it is for {one_line(target)}, and this is {own}"
+    cell, origin = read_cell(own), str(message.get_header(MessageHeaderKey.ORIGIN))
+    if cell.relay and FQCN.get_root(origin) == cell.relay and origin != cell.relay:
+        return _problem_within_region(message, origin, target)
     for key in SENDER_HEADERS:
         name = str(message.get_header(key, FQCN.ROOT_SERVER))
-        # the site's own process forwards to its jobs
-        forwarded = key == MessageHeaderKey.FROM_CELL and FQCN.get_parent(own)
-        if FQCN.get_root(name) not in (FQCN.ROOT_SERVER, FQCN.get_root(own) if forwarded else ""):
+        # the relay answers if it cannot reach the server; the relay, and the site's own process, forward to its jobs
+        from_relay = name == cell.relay != own
+        forwarded = key == MessageHeaderKey.FROM_CELL and cell.job and name == cell.party
+        if FQCN.get_root(name) != FQCN.ROOT_SERVER and not from_relay and not forwarded:
+            return f"it is in the name of {one_line(name)}"
+    if problem := _forbidden_header(message):
+        return problem
+    request, permitted = _request(message), TO_JOB if read_cell(target).job else TO_SITE
+    if request is None or _is_listed(FROM_RELAY if origin == cell.relay else permitted, *request):
+        return None
+    return f"no server needs to ask {one_line(target)} for {request[0]} {request[1]}"
+
+
+def _problem_within_region(message: Message, origin: str, target: str) -> str | None:
+    """Return why a message between two parties of a region is refused; None if it is of one job, and permitted."""
+    one, other = read_cell(origin), read_cell(target)
+    if one.node != other.node or one.job != other.job or not one.job:
+        return f"it is from {one_line(origin)} to {one_line(target)}, not between two processes of a job in a region"
+    if (one.party == one.node) == (other.party == one.node):
+        return f"it is from {one_line(origin)} to {one_line(target)}; sites send messages only to their region's node"
+    for key in (MessageHeaderKey.FROM_CELL, StreamHeaderKey.FAILED_DESTINATION):
+        name = str(message.get_header(key, origin))
+        if name not in (one.relay, one.party, origin, other.party):
             return f"it is in the name of {one_line(name)}"
     if problem := _forbidden_header(message):
         return problem
     request = _request(message)
-    if request is None or _is_listed(TO_JOB if FQCN.get_parent(target) else TO_SITE, *request):
+    if request is None or _is_listed(TO_NODE if other.party == one.node else FROM_NODE, *request):
         return None
-    return f"no server needs to ask {one_line(target)} for {request[0]} {request[1]}"
+    return f"nobody in a region needs to ask {one_line(target)} for {request[0]} {request[1]}"
 
 
 def _forbidden_header(message: Message) -> str | None:

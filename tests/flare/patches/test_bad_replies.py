@@ -14,13 +14,13 @@ from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.private.fed.server.server_commands import ServerCommandKey, SubmitUpdateCommand
 from nvflare.private.fed.server.server_runner import ServerRunner
 
+from shared_components.flare.exchange import read_reply
 from shared_components.flare.patches.bad_replies import (
     LONGEST_WORD,
     sanitise,
     sanitise_submissions,
     survive_bad_messages,
 )
-from shared_components.flare.site_tasks import read_reply
 from tests.flare.conftest import put_back
 
 FATAL = ServerRunner.ABORT_RETURN_CODES

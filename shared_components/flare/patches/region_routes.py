@@ -1,0 +1,41 @@
+"""Let the messages between a region's sites and its node pass only their relay.
+
+FLARE 2.9 sends every message between two clients through the server, also if both are connected to one relay. All
+updates would then still reach the server. The relay checks each message's sender by its certificate and its token.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.sec import authn
+
+from shared_components.flare.patches.cells import read_cell
+from shared_components.flare.patches.replace import replace
+
+SHA256_FAMILY = "d58dc6e5980284e709d84b17dd278435ff25df3f26d75b73795f4a6ea41164e8"
+SHA256_REPLY = "ae9911ea7ace9f61011bcd70c9223ace9f66613cba02af4c912084d82e39c329"
+
+
+def keep_within_region() -> None:
+    """Route messages between a site and its region's node by their relay, in this process."""
+    replace(authn, "is_cross_client_family", _leaves_region, sha256=SHA256_FAMILY)
+    replace(authn, "add_server_path_reply_authentication_headers", _add_for_relay, sha256=SHA256_REPLY)
+
+
+def within_region(origin: object, destination: object) -> bool:
+    """Return whether a message is between a site and the node of its region."""
+    one, other = read_cell(origin), read_cell(destination)
+    return bool(one.node) and one.node == other.node and one.node in (one.party, other.party)
+
+
+def _leaves_region(crosses: Callable[..., bool], origin: str, destination: str, client_name: str | None = None) -> bool:
+    return not within_region(origin, destination) and crosses(origin, destination, client_name)
+
+
+def _add_for_relay(add: Callable[..., None], message: Message, *identity: Any, **more: Any) -> None:
+    if within_region(message.get_header(MessageHeaderKey.ORIGIN), message.get_header(MessageHeaderKey.DESTINATION)):
+        authn.add_authentication_headers(message, *identity, **more)  # the relay asks for them in every message
+    else:
+        add(message, *identity, **more)
