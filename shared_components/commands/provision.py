@@ -18,6 +18,8 @@ _VARIABLE = "SURGFL_CA_PASSPHRASE"
 _NEXT = {
     "server": f"install SurgFL, let the others reach the port, then {_START}",
     "site": f"install SurgFL, fill in local/site.yaml, then {_START}; it needs no open port",
+    "relay": f"install SurgFL next to its region's node, let the region's sites reach the port, then {_START}",
+    "region": f"install SurgFL, start its relay, then {_START}; it needs no data and no open port",
     "administrator": "keep it private; it logs in with startup/fl_admin.sh",
 }
 
@@ -95,15 +97,18 @@ def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: 
     server = federation.server
     ports = " and ".join(str(port) for port in dict.fromkeys((server.port, server.admin_port)))
     use = "only it can add a site or renew a certificate"
-    lines += [f"  everybody connects to {server.host}, port {ports}"]
+    others = ", the sites of a region and its node to its relay" * bool(federation.regions)
+    lines += [f"  everybody connects to {server.host}, port {ports}{others}"]
+    lines += [f"  {', '.join((r.name, *r.sites))}: {r.host}, port {r.port}" for r in federation.regions]
     lines += [f"Keep {out / 'ca'} off the server and off the network, and a copy of it elsewhere: {use}. {key}"]
     return [*lines, *_gone(federation, issued)]
 
 
 def _gone(federation: Federation, issued: dict) -> list[str]:
     """Return a remark about valid certificates of parties that are no longer in the file."""
-    known = {site.name for site in federation.sites} | {person.email for person in federation.administrators}
-    if not (gone := sorted(name for name in issued if name not in known | {federation.server.host})):
+    from shared_components.flare.provision import parties_of
+
+    if not (gone := sorted(set(issued) - set(parties_of(federation)))):
         return []
     return [
         f"{', '.join(gone)}: no longer in the file; the certificate stays valid until it ends, so keep the site "

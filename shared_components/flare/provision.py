@@ -203,12 +203,11 @@ def _project(federation: Federation, wanted: Mapping[str, Party], certificate: b
         listen = {"default_host": region.host, "port": region.port, "scheme": "http", "connection_security": MUTUAL}
         to = {"host": server.host, "connection_security": MUTUAL}
         project.add_relay(region.relay, region.organisation, props={"listening_host": listen, "connect_to": to})
-        own = {"connect_to": {"name": region.relay}}
-        project.add_client(region.name, region.organisation, props=own)
+        project.add_client(region.name, region.organisation, props={"connect_to": {"name": region.relay}})
     for name, party in wanted.items():
         if party["part"] == "site":
-            region = federation.region_of(name)
-            place = {"connect_to": {"name": region.relay}, "parent": region.name} if region else {}
+            own = federation.region_of(name)
+            place = {"connect_to": {"name": own.relay}, "parent": own.name} if own else {}
             project.add_client(name, party["organisation"], props={"allow_log_streaming": False, **place})
         elif party["part"] == "administrator":
             project.add_admin(name, party["organisation"], props={"role": party["role"]})

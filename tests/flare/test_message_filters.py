@@ -9,10 +9,12 @@ from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
+from nvflare.fuel.sec import authn
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
 from shared_components.flare.patches.connections import check_incoming_messages
-from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, SiteBoundary
+from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, RelayBoundary, SiteBoundary
+from shared_components.flare.patches.region_routes import keep_within_region
 from tests.flare.conftest import put_back
 
 JOB = "4d5c3f80"
@@ -280,3 +282,108 @@ def test_the_server_filters_messages_of_sites_and_its_jobs_accept_forwarded_ones
     beat = message("hospital-a", "task", "heart_beat", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-a"})
     assert cells(SERVER, "CH site", beat, sender="hospital-a", owner="hospital-a")
     assert cells(OF_JOB, "CH parent", abort)
+
+
+# ---- behind a relay
+
+RELAY, NODE, NODE_JOB = "north-relay", "north-relay.north", f"north-relay.north.{JOB}"
+HERE, HERE_JOB = "north-relay.hospital-b", f"north-relay.hospital-b.{JOB}"
+SOUTH = f"south-relay.south.{JOB}"
+NEXT, NEXT_JOB = "north-relay.hospital-a", f"north-relay.hospital-a.{JOB}"
+BY_RELAY = {MessageHeaderKey.FROM_CELL: RELAY}
+UP = [  # seen in runs of FedAvg with two regions
+    *((HERE_JOB, f"stream of {channel}", topic, NODE_JOB) for channel, topic in (
+        ("server_command", "get_task"), ("server_command", "submit_update"), ("aux_communication", "__sync_runner__"),
+        ("aux_communication", "__job_heartbeat__"), ("aux_communication", "__task_check__"),
+        ("download_service__", "download_service__download"), ("return_only", "download_service__:download"),
+    )),
+    (HERE_JOB, STREAM_CHANNEL, "sm__ACK", NODE_JOB),
+]  # fmt: skip
+DOWN = [
+    (NODE_JOB, "stream of return_only", "server_command:get_task", HERE_JOB),
+    (NODE_JOB, "stream of download_service__", "download_service__download", HERE_JOB),
+    (NODE_JOB, STREAM_CHANNEL, "sm__ACK", HERE_JOB),
+]
+
+
+@pytest.mark.parametrize("good", [*UP, *DOWN], ids=str)
+def test_messages_between_a_site_and_its_node_pass_the_relay_and_both_ends(good):
+    party = HERE if good[0] == HERE_JOB else NODE
+    sent = message(*good, **{MessageHeaderKey.FROM_CELL: party})
+    sent.set_prop(MessagePropKey.ENDPOINT, Endpoint(party))
+    assert RelayBoundary().passes(sent, RELAY)
+    for receiver, forwarder in ((good[3].rpartition(".")[0], RELAY), (good[3], good[3].rpartition(".")[0])):
+        forwarded = message(*good, **{MessageHeaderKey.FROM_CELL: forwarder})
+        assert SiteBoundary().passes(forwarded, receiver, own_process=receiver == good[3])
+
+
+@pytest.mark.parametrize("good", TO_SITES, ids=str)
+def test_a_servers_messages_pass_a_relay_and_reach_a_site_or_a_node(good):
+    for party in (HERE, NODE):
+        to = good[3].replace(SITE, party)
+        sent = from_server(*good[:3], to)
+        sent.set_prop(MessagePropKey.ENDPOINT, Endpoint(SERVER))
+        assert RelayBoundary().passes(sent, RELAY)
+        assert SiteBoundary().passes(message(*good[:3], to, **BY_RELAY), party, own_process=False)
+
+
+@pytest.mark.parametrize("good", [one for one in GOOD if one[0] in (SITE, AT_JOB)], ids=str)
+def test_a_sites_messages_to_the_server_pass_its_relay_and_the_server(good):
+    sent = message(good[0].replace(SITE, HERE), *good[1:], **{MessageHeaderKey.FROM_CELL: HERE})
+    sent.set_prop(MessagePropKey.ENDPOINT, Endpoint(HERE))
+    assert RelayBoundary().passes(sent, RELAY)
+    assert Boundary().passes(message(good[0].replace(SITE, HERE), *good[1:], owner=RELAY, **BY_RELAY))
+
+
+@pytest.mark.parametrize(
+    ("hostile", "words"),
+    [
+        ((NEXT_JOB, "server_command", "submit_update", NODE_JOB), "it is in the name of north-relay.hospital-a"),
+        ((NODE_JOB, "return_only", "x", NEXT_JOB), "it is in the name of north-relay.north"),
+        ((SERVER, "admin", "admin", NEXT), "it is in the name of server"),
+        ((HERE_JOB, "server_command", "get_task", NEXT_JOB), "sites send messages only to their region's node"),
+        ((HERE_JOB, "aux_communication", "__end_run__", NODE_JOB), "nobody in a region needs to ask"),
+        ((HERE_JOB, "client_command", "abort", NODE_JOB), "nobody in a region needs to ask"),
+        ((HERE_JOB, "aux_communication", "fed.event", NODE_JOB), "nobody in a region needs to ask"),
+        ((HERE, "admin", "admin", NODE), "not between two processes of a job in a region"),
+        ((HERE_JOB, "server_command", "submit_update", f"{NODE}.another"), "not between two processes of a job"),
+        ((HERE_JOB, "server_command", "submit_update", SOUTH), "not between two processes of a job"),
+    ],
+    ids=str,
+)
+def test_a_relay_refuses_forged_names_and_other_messages_of_a_site(hostile, words, caplog):
+    sent = message(*hostile)
+    sent.set_prop(MessagePropKey.ENDPOINT, Endpoint(HERE))
+    assert not RelayBoundary().passes(sent, RELAY)
+    assert "a message of north-relay.hospital-b is refused: " in caplog.text and words in caplog.text
+
+
+@pytest.mark.parametrize("hostile", [one for one in TO_SITES_HOSTILE if one[3] in (SITE, AT_JOB)], ids=str)
+@pytest.mark.parametrize("origin", [None, RELAY, NODE_JOB, NEXT_JOB], ids=["server", "relay", "node", "another site"])
+def test_a_site_behind_a_relay_refuses_the_same_requests_in_any_name(hostile, origin):
+    receiver = hostile[3].replace(SITE, HERE)
+    forged = message(*hostile[:3], receiver, origin=origin, **BY_RELAY)
+    if (origin, receiver, hostile[1]) == (NODE_JOB, HERE_JOB, "download_service__"):
+        assert hostile[2] != "download_service__download"
+    assert not SiteBoundary().passes(forged, receiver, own_process=False), (hostile, origin)
+
+
+def test_a_relays_connection_to_a_site_is_not_taken_for_a_process_of_the_site(cells):
+    """FLARE uses one kind of connector for both."""
+    command = message(HERE, "client_command", "abort", HERE_JOB, **{MessageHeaderKey.FROM_CELL: RELAY})
+    assert not cells(HERE, "CH parent", command, sender=RELAY)
+    assert cells(HERE_JOB, "CH parent", message(HERE, "client_command", "check_status", HERE_JOB), sender=HERE)
+
+
+def test_messages_of_a_region_do_not_cross_the_server_and_others_do(monkeypatch):
+    put_back(monkeypatch, (authn, "is_cross_client_family"), (authn, "add_server_path_reply_authentication_headers"))
+    assert authn.is_cross_client_family(HERE_JOB, NODE_JOB, "hospital-b"), "FLARE sends it through the server"
+    keep_within_region()
+    assert not authn.is_cross_client_family(HERE_JOB, NODE_JOB, "hospital-b")
+    assert not authn.is_cross_client_family(NODE_JOB, HERE_JOB, "north")
+    for other in (NEXT_JOB, SOUTH, OTHER):
+        assert authn.is_cross_client_family(HERE_JOB, other, "hospital-b")
+    answer = message(NODE_JOB, "server_command", "get_task", HERE_JOB, kind=MessageType.REPLY)
+    authn.add_server_path_reply_authentication_headers(answer, "north", "token", "signature")
+    assert answer.get_header("token") or "token" in answer.headers.values(), "the relay would refuse it"
+    assert not answer.get_header(MessageHeaderKey.SERVER_TRANSIT_REQUIRED)

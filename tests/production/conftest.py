@@ -6,7 +6,7 @@ import pytest
 
 from evidence.production.at_start import PYTHON
 from evidence.production.deployment import Deployment
-from tests.federation.conftest import scenes  # noqa: F401 (a fixture)
+from tests.federation.conftest import scenes, toy_bundle  # noqa: F401 (fixtures)
 from tests.narrow import narrow_library
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
