@@ -4,19 +4,20 @@ For its sites a node is the server: they receive the server's messages, and it c
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shared_components.core.method import Models, Update, load_method, site_order
-from shared_components.federation.messages import Job, Message, RejectedUpdate, Reply, Request
-from shared_components.federation.messages.parse import parse_request
+from shared_components.federation.messages import FLOAT32, Job, Message, RejectedUpdate, Reply, Request
+from shared_components.federation.messages.parse import parse_request, parse_request_header
 from shared_components.federation.messages.region import (
     Order,
-    join_messages,
     join_replies,
     join_updates,
+    order_header,
+    parse_order,
     split_answer,
-    split_message,
 )  # fmt: skip
+from shared_components.federation.messages.wire_format import pack
 from shared_components.federation.protocol import Answers, Ask
 from shared_components.federation.server.received_updates import Plain
 from shared_components.federation.server.region_means import check_region, combine_region
@@ -29,11 +30,16 @@ Exchange = Callable[[Ask, Request, Judge], Answers]  # asks sites; the request i
 
 def answer_order(task: str, message: Message, exchange: Exchange) -> Message:
     """Ask a region's sites, and return the node's answer to the server; ValueError if the message is malformed."""
-    order, messages = split_message(message)
-    if not messages:
-        raise ValueError("the server's message to a region names no site")
-    requests = {site: parse_request(task, part) for site, part in messages.items()}
-    request = next(iter(requests.values()))
+    order, headers = parse_order(message)
+    requests = {site: parse_request_header(task, header) for site, header in headers.items()}
+    site, first = next(iter(requests.items()))
+    request = parse_request(task, Message(headers[site], message.pieces, message.groups))
+    wire = first.job.wire if task == "round" else FLOAT32  # the server sends a node its own float32 weights
+    pieces, groups = (
+        pack(dict(request.pieces), wire),
+        {name: pack(group, wire) for name, group in request.groups.items()},
+    )
+    messages = {site: Message(header, pieces, dict(groups)) for site, header in headers.items()}
     ask = Ask(task, messages, order.needed)
     if task != "round":
         answers = exchange(ask, request, lambda site, reply: True)
@@ -71,17 +77,21 @@ class _Checks:
         return self._upload.take(site, round, reply, self._models, samples=samples, method=self._method)
 
 
-def messages_by_region(ask: Ask, server: ServerRunner, *, lost: Collection[str] = ()) -> dict[str, Message]:
-    """Return the message to each region's node for the sites that are asked and not lost, in region order.
+def messages_by_region(ask: Ask, server: ServerRunner) -> dict[str, Message]:
+    """Return the message to each region's node for the sites that are asked, in region order.
 
     A region needs its share of the sufficient replies, rounded up.
     """
-    samples = {site: profile.samples for site, profile in server.state.profiles.items()}
-    orders, asked = {}, {site: message for site, message in ask.messages.items() if site not in lost}
+    samples, models = {site: profile.samples for site, profile in server.state.profiles.items()}, server.state.models
+    orders, asked = {}, ask.messages
     for region, sites in sites_by_region(server.job, asked).items():
-        share = math.ceil(ask.needed * len(sites) / len(ask.messages))
+        share = math.ceil(ask.needed * len(sites) / len(asked))
         known = {site: samples[site] for site in sites if site in samples}
-        orders[region] = join_messages({s: ask.messages[s] for s in sites}, samples=known, needed=share)
+        header = order_header({site: asked[site].header for site in sites}, samples=known, needed=share)
+        pieces, groups = asked[sites[0]].pieces, asked[sites[0]].groups  # the same for all sites
+        if ask.task == "round":  # not rounded to the wire format
+            pieces, groups = models.shared, {name: models.broadcast[name] for name in groups}
+        orders[region] = Message(header, pieces, groups)
     return orders
 
 

@@ -27,6 +27,7 @@ class Exchange:
         self._lock = threading.Lock()
         self.useful = 0  # replies that count as sufficient, set by the reader
         self.timeouts = timeouts
+        self.told: set[str] = set()  # lost sites that a node has been told about
 
     @property
     def pending(self) -> list[str]:

@@ -12,17 +12,19 @@ from functools import partial
 from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ServerCommandKey, ServerCommandNames
+from nvflare.apis.fl_constant import ReturnCode as FlareReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.apis.utils.fl_context_utils import gen_new_peer_ctx
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.private.defs import SpecialTaskName, TaskConstant, new_cell_message
 
+from shared_components.common.sanitise import one_line
 from shared_components.flare import wire
 from shared_components.flare.log_lines import mark_lines
-from shared_components.flare.patches.cells import read_cell
+from shared_components.flare.patches.cells import LOST_SITES, read_cell
 from shared_components.flare.paths import job_folder
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class RegionNode:
             (ServerCommandNames.SUBMIT_UPDATE, self._take_answer),
         ):  # instead of FLARE's own handlers in `Communicator`
             self._cell.register_request_cb(channel=CellChannel.SERVER_COMMAND, topic=topic, cb=answer)
+        fl_ctx.get_engine().register_aux_message_handler(topic=LOST_SITES, message_handle_func=self._leave_out)
 
     def answer(self, task: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Any:
         """Return the answer to the server's task; ValueError if the server's message is malformed."""
@@ -81,6 +84,13 @@ class RegionNode:
         exchange.close("the job has ended")
         self._open = None
         return Answers(exchange.hand_over(), exchange.failures)
+
+    def _leave_out(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Stop waiting for the sites that the server has lost."""
+        if (task := self._open) is not None:
+            for site, reason in request.get(LOST_SITES, {}).items():
+                task.exchange.fail(site, one_line(reason))
+        return make_reply(FlareReturnCode.OK)
 
     def _give_task(self, request: CellMessage) -> CellMessage:
         """Return a site's own message; a site that has it, or is not asked, shall try again later."""

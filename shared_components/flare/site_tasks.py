@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.console import Console
 from shared_components.flare.exchange import Exchange, read_answer, read_reply
+from shared_components.flare.patches.cells import LOST_SITES
 from shared_components.flare.paths import is_simulator, last_error
 from shared_components.flare.timeouts import timeouts_of
 from shared_components.flare.workspaces import Workspace
@@ -81,8 +82,11 @@ class SiteTasks:
         sent = sum(total_bytes(message.pieces) for message in ask.messages.values())  # replies are about as large
         large = ask.task in ("round", "finish") and sent > HELD
         wire.receive_in_files(wire.server_cell(fl_ctx.get_engine()), folder / "server" / "received" if large else None)
-        messages = messages_by_region(ask, self._server, lost=self._lost) if self._relayed else ask.messages
-        tasks = {party: self._task(ask, party, message, exchange) for party, message in messages.items()}
+        present = replace(ask, messages={s: message for s, message in ask.messages.items() if s not in self._lost})
+        for site in set(ask.messages) - set(present.messages):
+            exchange.fail(site, self._lost[site])
+        messages = messages_by_region(present, self._server) if self._relayed else present.messages
+        tasks = {party: self._task(present, party, message, exchange) for party, message in messages.items()}
         title = f"round {self._server.state.round + 1}/{job.rounds}" if ask.task == "round" else ask.task
         self._console.show(  # a site without a step file is about to begin
             title, lambda: {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
@@ -93,7 +97,7 @@ class SiteTasks:
         for party, task in tasks.items():
             if party not in self._lost:
                 self._controller.send(task=task, fl_ctx=fl_ctx, targets=[party])
-        self._wait(ask.task, exchange, abort_signal)
+        self._wait(ask.task, exchange, abort_signal, fl_ctx)
         self._late[:] = [folder / site for site in exchange.late]
         for task in tasks.values():
             self._controller.cancel_task(task, fl_ctx=fl_ctx)
@@ -101,7 +105,7 @@ class SiteTasks:
             raise self._ended(title, exchange, folder, fl_ctx)
         return Answers(exchange.hand_over(), exchange.failures)
 
-    def _wait(self, task: str, exchange: Exchange, abort_signal: Signal) -> None:
+    def _wait(self, task: str, exchange: Exchange, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Return when every site has answered or counts as absent, or when FLARE aborts the job."""
         seen: set[str] = set()
         checked = 0.0
@@ -119,9 +123,7 @@ class SiteTasks:
                     self._workspace.refuse_if_emptied()
                 self._console.look()
                 self._read_lost()
-            for site in waiting:
-                if reason := self._why_lost(site):
-                    exchange.fail(site, reason)
+            self._fail_lost(exchange, fl_ctx)
             exchange.expire(now)
             time.sleep(0.02)
         self._console.look()
@@ -136,12 +138,21 @@ class SiteTasks:
         exchange.close("no answer")
         return FederationError(f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}")
 
-    def _why_lost(self, site: str) -> str:
-        """Return why a site no longer works on this job; empty if it does."""
-        region = next((region for region, sites in self._server.job.regions.items() if site in sites), "")
-        if self._relayed and region in self._lost:
-            return f"the node of its region {region}: {self._lost[region]}"
-        return self._lost.get(site, "")
+    def _fail_lost(self, exchange: Exchange, fl_ctx: FLContext) -> None:
+        """Count lost sites, or all sites of lost nodes, as absent."""
+        lost = {site: reason for site, reason in self._lost.items() if site in exchange.pending}
+        regions = sites_by_region(self._server.job, dict.fromkeys(exchange.pending)) if self._relayed else {}
+        for region, sites in regions.items():
+            reason = f"the node of its region {region}: {self._lost[region]}" if region in self._lost else ""
+            mine = {site: lost.pop(site) for site in sites if site in lost}
+            if reason:
+                lost |= dict.fromkeys(sites, reason)
+            elif set(mine) - exchange.told:  # the node decides: it may have a site's update already
+                exchange.told |= set(mine)
+                request, options = Shareable({LOST_SITES: mine}), {"fl_ctx": fl_ctx, "optional": True}
+                fl_ctx.get_engine().send_aux_request([region], LOST_SITES, request, timeout=0, **options)
+        for site, reason in lost.items():
+            exchange.fail(site, reason)
 
     def _read(self, ask: Ask, party: str, sites: list[str], result: Shareable) -> Answers:
         """Return the parsed replies of a site, or of a region's sites."""

@@ -53,9 +53,13 @@ def timeless(records):
     return [{key: value for key, value in record.items() if key not in aside} for record in records]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedbn", "fedadam"])
-def test_nodes_and_a_flat_run_with_the_same_regions_give_equal_bits_and_records(job_on_toy, scenes, tmp_path, method):
-    job = job_on_toy(method, regions=REGIONS)
+@pytest.mark.parametrize(
+    ("method", "wire"), [("fedavg", "float32"), ("fedavg", "bf16"), ("fedbn", "float32"), ("fedadam", "bf16")]
+)
+def test_nodes_and_a_flat_run_with_the_same_regions_give_equal_bits_and_records(
+    job_on_toy, scenes, tmp_path, method, wire
+):
+    job = job_on_toy(method, regions=REGIONS, wire=wire)
     relayed, alone = Relayed(job, scenes, tmp_path / "a").run(), flat(job, scenes, tmp_path / "b")
     assert same(relayed.server.state.models.shared, alone.state.models.shared)
     assert same(relayed.server.state.aggregator, alone.state.aggregator)
@@ -186,7 +190,6 @@ def test_a_region_must_contain_every_site_once(job_on_toy, scenes, tmp_path):
     [
         ({"privacy": {"clip": 1.0, "noise_multiplier": 1.0}}, "regions and privacy do not work together"),
         ({"secure_sums": {"threshold": 2}}, "regions and secure_sums do not work together"),
-        ({"wire": "bf16"}, "regions and wire do not work together"),
         ({"regions": {"a b": ["site-1"]}}, "region 'a b' is no folder name"),
         ({"regions": {"north": []}}, "write a list of the region's sites"),
         ({"regions": {"north": "site-1"}}, "write a list of the region's sites"),

@@ -17,6 +17,7 @@ from shared_components.federation.regions import answer_order
 from shared_components.flare import region_node, wire
 from shared_components.flare.controller import check_regions
 from shared_components.flare.exchange import read_reply
+from shared_components.flare.patches.cells import LOST_SITES
 from shared_components.flare.region_node import RegionNode
 from tests.federation.conftest import make_job, same
 from tests.flare.conftest import Place, copied
@@ -31,6 +32,8 @@ def node(tmp_path, monkeypatch):
     requests = {}
     cell = SimpleNamespace(register_request_cb=lambda channel, topic, cb: requests.update({topic: cb}))
     place = Place(tmp_path, "north", simulator=False)
+    handle = lambda topic, message_handle_func: requests.update({topic: message_handle_func})  # noqa: E731
+    monkeypatch.setattr(place, "register_aux_message_handler", handle, raising=False)
     monkeypatch.setattr(place, "get_cell", lambda: cell, raising=False)
     monkeypatch.setattr(region_node, "gen_new_peer_ctx", lambda fl_ctx: fl_ctx)
     made = RegionNode(place)
@@ -124,6 +127,38 @@ def test_a_rejected_reply_is_not_sufficient_and_the_longest_wait_ends_the_task(n
     asking.begin(needed=1, judge=lambda site, reply: False, longest_wait_seconds=0.5)
     push(node, "site-2", reply(samples=3))
     assert "longest_wait_seconds" in asking.end().failures["site-1"]
+
+
+def test_a_node_does_not_wait_for_a_site_that_the_server_has_lost(node, asking):
+    asking.begin()
+    push(node, "site-2", reply(samples=3))
+    node.requests[LOST_SITES](LOST_SITES, Shareable({LOST_SITES: {"site-1": "it was\nrestarted"}}), None)
+    answers = asking.end()
+    assert answers.failures == {"site-1": "it was restarted"} and list(answers.replies) == ["site-2"]
+
+
+def test_the_server_tells_a_node_once_which_of_its_sites_are_lost_and_the_node_decides(by_hand, monkeypatch):
+    """The node may have the update of a site that is lost afterwards, and then its mean contains the site."""
+    monkeypatch.setattr(Place, "get_clients", connected)
+    told, late = [], []
+
+    def send_aux_request(self, targets, topic, request, **_):
+        told.append((targets, topic, request[LOST_SITES]))
+        threading.Timer(0.2, late.pop()).start()
+
+    def answer(controller, region, task):
+        given = as_node(controller, region, task)
+        if (region, task.name) != ("north", "round"):
+            return given
+        late.append(lambda: controller.receive(region, task, given))
+        controller._lost["site-2"] = "its process of the job died"
+        return None
+
+    monkeypatch.setattr(Place, "send_aux_request", send_aux_request, raising=False)
+    controller = by_hand(answer=answer, regions=REGIONS, min_sites=2).start()
+    assert told[0] == (["north"], LOST_SITES, {"site-2": "its process of the job died"}) and len(told) == 1
+    (record,) = (one for one in controller.server.records if one["kind"] == "aggregation")
+    assert record["rejected"] == []
 
 
 def test_an_aborted_job_ends_a_nodes_task(node, asking):

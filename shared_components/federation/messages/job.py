@@ -97,8 +97,7 @@ class Job:
         privacy: Clipping and noise on every update.
         secure_sums: Show the server only the sum of the sites' weights; excludes ``privacy`` and ``bf16``.
         wire: Format of tensors in messages; states and sums stay float32.
-        regions: Sites by region. The server combines the regions' means, each weighted by its sites' samples. Excludes
-            ``privacy``, ``secure_sums`` and ``bf16``.
+        regions: Sites by region; the server combines the regions' means. Excludes ``privacy`` and ``secure_sums``.
     """
 
     name: Name
@@ -150,7 +149,7 @@ class Job:
                 if site in seen:
                     raise ValueError(f"{who}: regions.{region} names {site!r}, which is in {seen[site]}; name it once")
                 seen[site] = region
-        others = {"privacy": self.privacy, "secure_sums": self.secure_sums, "wire": self.wire != FLOAT32}
+        others = {"privacy": self.privacy, "secure_sums": self.secure_sums}
         if self.regions and (both := [key for key, value in others.items() if value]):
             raise ValueError(f"{who}: regions and {both[0]} do not work together yet; leave one of them out")
 

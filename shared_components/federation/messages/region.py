@@ -53,23 +53,25 @@ class RegionalReply(Reply):
     region: str = ""
     rejected: str = ""  # why the reply is not in the mean
     bytes: int = 0  # of the tensors that the site has sent
+    summed: frozenset[str] = frozenset()  # sites in the mean
 
 
-def join_messages(messages: Mapping[str, Message], *, samples: Mapping[str, int], needed: int) -> Message:
-    """Return one message with the messages of a region's sites, which have equal tensors."""
-    first = next(iter(messages.values()))
-    headers = [message.header for message in messages.values()]
-    common = {k: v for k, v in first.header.items() if all(k in header and header[k] == v for header in headers)}
-    sites = {site: {k: v for k, v in message.header.items() if k not in common} for site, message in messages.items()}
-    order = {"common": common, "sites": sites, "samples": dict(samples), "needed": needed}
-    return Message(order, first.pieces, first.groups)
+def order_header(
+    headers: Mapping[str, Mapping[str, Any]], *, samples: Mapping[str, int], needed: int
+) -> dict[str, Any]:
+    """Return the header of one message with the headers of the messages to a region's sites."""
+    first, *others = headers.values()
+    common = {k: v for k, v in first.items() if all(k in header and header[k] == v for header in others)}
+    sites = {site: {k: v for k, v in header.items() if k not in common} for site, header in headers.items()}
+    return {"common": common, "sites": sites, "samples": dict(samples), "needed": needed}
 
 
-def split_message(message: Message) -> tuple[Order, dict[str, Message]]:
-    """Return the header of the server's message, and each site's message; ValueError if the header is malformed."""
+def parse_order(message: Message) -> tuple[Order, dict[str, dict[str, Any]]]:
+    """Return the header of the server's message, and the header of each site's message; ValueError if malformed."""
     order = parse(Order, message.header, "the server's message to a region")
-    pieces, groups = message.pieces, message.groups
-    return order, {site: Message(order.common | own, pieces, dict(groups)) for site, own in order.sites.items()}
+    if not order.sites:
+        raise ValueError("the server's message to a region names no site")
+    return order, {site: order.common | own for site, own in order.sites.items()}
 
 
 def join_replies(replies: Mapping[str, Reply], failures: Mapping[str, str]) -> Message:
@@ -120,9 +122,10 @@ def _split_updates(region: str, answer: Message, outcome: Outcome) -> tuple[dict
         raise RejectedUpdate(f"it carries {min(answer.groups)!r}, which no region sends in a round")
     mean = parse_reply("round", Message({}, answer.pieces)).pieces
     replies: dict[str, Reply] = {}
+    summed = frozenset(site for site in outcome.sites if not outcome.rejected.get(site))
     for site, header in outcome.sites.items():
         parsed, reason = parse_reply("round", Message(header)).header, outcome.rejected.get(site, "")
-        replies[site] = RegionalReply(parsed, mean, {}, region, reason, outcome.bytes.get(site, 0))
+        replies[site] = RegionalReply(parsed, mean, {}, region, reason, outcome.bytes.get(site, 0), summed)
     return replies, dict(outcome.failures)
 
 

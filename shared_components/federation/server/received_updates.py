@@ -245,7 +245,7 @@ class ByRegion(Plain):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._region_of = {site: region for region, sites in job.regions.items() for site in sites}
-        self._means: dict[str, Pieces] = {}  # of this round, from the regions' nodes
+        self._replies: dict[str, RegionalReply] = {}  # of this round, one of each region's node
 
     def check(self, method: Method, sites: Sequence[str]) -> None:
         if refusal := why_not_by_region(method):
@@ -259,16 +259,16 @@ class ByRegion(Plain):
             return super().take(site, round, reply, models, samples=samples, method=method)
         if reply.rejected:
             raise RejectedUpdate(reply.rejected)
-        self._means[reply.region] = dict(reply.pieces)
+        self._replies[reply.region] = reply
         return Update(site, round, {}, samples=samples)
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
         """Return one update for each region with a valid update, in region order."""
-        means, self._means = self._means, {}
+        replies, self._replies = self._replies, {}
         members: dict[str, list[Update]] = {}
         for update in super().combine(updates, shared):
             members.setdefault(self._region_of[update.site], []).append(update)
-        return [combine_region(region, members[region], shared, means.get(region)) for region in site_order(members)]
+        return [combine_region(region, members[region], shared, replies.get(region)) for region in site_order(members)]
 
 
 def upload_of(job: Job, run: str, project: Project | None = None) -> Plain:

@@ -10,15 +10,22 @@ from collections.abc import Mapping, Sequence
 from shared_components.core.aggregators.mean import mean_pieces
 from shared_components.core.method import Method, Models, Update
 from shared_components.core.partition import Pieces
-from shared_components.federation.messages import Job, RejectedUpdate, Reply
+from shared_components.federation.messages import FederationError, Job, RejectedUpdate, Reply
 from shared_components.federation.messages.parse import check_pieces
 from shared_components.federation.messages.region import RegionalReply
 from shared_components.federation.server.update_checks import check_header
 
 
-def combine_region(region: str, updates: Sequence[Update], shared: Pieces, mean: Pieces | None = None) -> Update:
-    """Return the update of a region: the mean of its sites' updates, unless it is known, and the sum of samples."""
-    pieces = mean_pieces(updates, shared) if mean is None else mean
+def combine_region(
+    region: str, updates: Sequence[Update], shared: Pieces, reply: RegionalReply | None = None
+) -> Update:
+    """Return the update of a region: the mean of its sites' updates, unless its node has sent it, and all samples.
+
+    FederationError: the node's mean has other sites.
+    """
+    if reply is not None and reply.summed != {update.site for update in updates}:
+        raise FederationError(f"the mean of region {region} has other sites than its valid updates; resume the run")
+    pieces = mean_pieces(updates, shared) if reply is None else dict(reply.pieces)
     return Update(region, updates[0].round, pieces, samples=sum(update.samples for update in updates))
 
 

@@ -10,6 +10,8 @@ from nvflare.fuel.f3.cellnet.fqcn import FQCN
 
 from shared_components.flare.deployment.federation_file import RELAY
 
+LOST_SITES = "surgfl.lost_sites"  # topic of the server's message to a region's node
+
 
 @dataclass(frozen=True)
 class Cell:

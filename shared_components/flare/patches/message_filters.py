@@ -23,7 +23,7 @@ from nvflare.private.defs import CellChannelTopic as ServerTopic
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
 
 from shared_components.common.sanitise import one_line
-from shared_components.flare.patches.cells import belongs_to, read_cell
+from shared_components.flare.patches.cells import LOST_SITES, belongs_to, read_cell
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ TO_JOB = {
 }
 """Permitted requests from the server to a site's process of a job; `TO_SITE` lists those to the site's own process."""
 FROM_RELAY = {CellChannel.CELLNET: frozenset({CellChannelTopic.Bye})}
+TO_NODES_JOB = {**TO_JOB, CellChannel.AUX_COMMUNICATION: frozenset({ReservedTopic.END_RUN, LOST_SITES})}
 TO_NODE = {
     channel: CLIENT_REQUESTS[channel]
     for channel in (
@@ -203,7 +204,9 @@ def _problem_at_site(message: Message, own: str) -> str | None:
             return f"it is in the name of {one_line(name)}"
     if problem := _forbidden_header(message):
         return problem
-    request, permitted = _request(message), TO_JOB if read_cell(target).job else TO_SITE
+    request, permitted, asked = _request(message), TO_SITE, read_cell(target)
+    if asked.job:
+        permitted = TO_NODES_JOB if asked.party == asked.node else TO_JOB
     if request is None or _is_listed(FROM_RELAY if origin == cell.relay else permitted, *request):
         return None
     return f"no server needs to ask {one_line(target)} for {request[0]} {request[1]}"
