@@ -22,7 +22,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Card
 from shared_components.core.method import Models, Profile
 from shared_components.core.partition import Partition, Piece, Role, cut, partition_network
-from shared_components.federation.messages import FLOAT32, Job, Reply, Wire
+from shared_components.federation.messages import Job, Reply, total_bytes
 from shared_components.federation.runs.run_folder import describe
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare.memory import let_go
@@ -73,10 +73,10 @@ def opened(
     folder: Path,
     *,
     sites: int = SITES,
-    wire: Wire = FLOAT32,
+    **settings: Any,  # of the job
 ) -> ServerRunner:
     """Return a server after the enrolment of its sites; with 0 ``layers``, of the method's bundle's network."""
-    job = Job("memory", method if layers == 0 else "pvt_fpn", method, arguments=arguments, rounds=rounds, wire=wire)
+    job = Job("memory", method if layers == 0 else "pvt_fpn", method, arguments=arguments, rounds=rounds, **settings)
     server = ServerRunner(job, [f"site-{number + 1}" for number in range(sites)], folder)
     state, names = server.state, [f"layer{number}.weight" for number in range(layers)]
     if layers:

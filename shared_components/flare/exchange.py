@@ -27,7 +27,7 @@ class Exchange:
         self._lock = threading.Lock()
         self.useful = 0  # replies that count as sufficient, set by the reader
         self.timeouts = timeouts
-        self.told: set[str] = set()  # lost sites that a node has been told about
+        self.announced: set[str] = set()  # lost sites that the region's node knows
 
     @property
     def pending(self) -> list[str]:

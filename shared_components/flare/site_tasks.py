@@ -147,8 +147,8 @@ class SiteTasks:
             mine = {site: lost.pop(site) for site in sites if site in lost}
             if reason:
                 lost |= dict.fromkeys(sites, reason)
-            elif set(mine) - exchange.told:  # the node decides: it may have a site's update already
-                exchange.told |= set(mine)
+            elif set(mine) - exchange.announced:  # the node decides: it may have a site's update already
+                exchange.announced |= set(mine)
                 request, options = Shareable({LOST_SITES: mine}), {"fl_ctx": fl_ctx, "optional": True}
                 fl_ctx.get_engine().send_aux_request([region], LOST_SITES, request, timeout=0, **options)
         for site, reason in lost.items():

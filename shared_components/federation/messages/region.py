@@ -59,7 +59,7 @@ class RegionalReply(Reply):
 def order_header(
     headers: Mapping[str, Mapping[str, Any]], *, samples: Mapping[str, int], needed: int
 ) -> dict[str, Any]:
-    """Return the header of one message with the headers of the messages to a region's sites."""
+    """Combine the headers of the messages to a region's sites into a single header."""
     first, *others = headers.values()
     common = {k: v for k, v in first.items() if all(k in header and header[k] == v for header in others)}
     sites = {site: {k: v for k, v in header.items() if k not in common} for site, header in headers.items()}

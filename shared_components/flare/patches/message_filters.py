@@ -213,7 +213,7 @@ def _problem_at_site(message: Message, own: str) -> str | None:
 
 
 def _problem_within_region(message: Message, origin: str, target: str) -> str | None:
-    """Return why a message between two parties of a region is refused; None if it is of one job, and permitted."""
+    """Return why a message between two parties of a region is refused; None if it belongs to a job and passes."""
     one, other = read_cell(origin), read_cell(target)
     if one.node != other.node or one.job != other.job or not one.job:
         return f"it is from {one_line(origin)} to {one_line(target)}, not between two processes of a job in a region"
