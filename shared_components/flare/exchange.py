@@ -8,8 +8,10 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 
 from shared_components.common.sanitise import one_line
-from shared_components.federation.messages import Message, RejectedUpdate, Reply
+from shared_components.federation.messages import Message, RejectedUpdate, Reply, total_bytes
 from shared_components.federation.messages.parse import parse_reply
+from shared_components.federation.messages.stored import HELD
+from shared_components.federation.protocol import Ask
 from shared_components.flare import wire
 from shared_components.flare.timeouts import Timeouts
 
@@ -65,6 +67,12 @@ class Exchange:
             into[site] = value
             self._pending.discard(site)
             return True
+
+
+def is_large(ask: Ask) -> bool:
+    """Return whether the answers to a task, which are about as large as its messages, should wait in files."""
+    sent = sum(total_bytes(message.pieces) for message in ask.messages.values())
+    return ask.task in ("round", "finish") and sent > HELD
 
 
 def read_reply(result: Shareable, task: str) -> Reply | str:

@@ -5,11 +5,14 @@ tasks, and sends its answers there. FLARE's gatherer (`edge/executors/hug.py`) w
 believe the name in an answer. The node therefore answers these requests itself, by the cell that they come from.
 """
 
+from __future__ import annotations
+
 import logging
 import time
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ServerCommandKey, ServerCommandNames
 from nvflare.apis.fl_constant import ReturnCode as FlareReturnCode
@@ -27,6 +30,12 @@ from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches.cells import LOST_SITES, read_cell
 from shared_components.flare.paths import job_folder
 
+if TYPE_CHECKING:  # imported late, like all modules of a task
+    from shared_components.federation.messages import Message, Request
+    from shared_components.federation.protocol import Answers, Ask
+    from shared_components.federation.regions import Judge
+    from shared_components.flare.exchange import Exchange
+
 logger = logging.getLogger(__name__)
 
 REQUEST_INTERVAL = 0.2  # seconds between a waiting site's requests, as in the jobs of nvflare_jobs
@@ -37,8 +46,8 @@ class OpenTask:
     """The task that the node's sites work on."""
 
     id: str  # FLARE's id of the node's own task
-    ask: Any  # protocol.Ask
-    exchange: Any  # exchange.Exchange
+    ask: Ask
+    exchange: Exchange
 
 
 class RegionNode:
@@ -47,6 +56,7 @@ class RegionNode:
     def __init__(self, fl_ctx: FLContext) -> None:
         mark_lines()
         self._open: OpenTask | None = None
+        self._id, self._abort, self._received = "", Signal(), Path()  # of the current task
         self._peer = gen_new_peer_ctx(fl_ctx)
         self._cell = fl_ctx.get_engine().get_cell()
         for topic, answer in (
@@ -56,26 +66,28 @@ class RegionNode:
             self._cell.register_request_cb(channel=CellChannel.SERVER_COMMAND, topic=topic, cb=answer)
         fl_ctx.get_engine().register_aux_message_handler(topic=LOST_SITES, message_handle_func=self._leave_out)
 
-    def answer(self, task: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Any:
+    def answer(self, task: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Message:
         """Return the answer to the server's task; ValueError if the server's message is malformed."""
         import torch
 
         from shared_components.federation.regions import answer_order
 
         torch.set_num_threads(1)
-        wire.receive_in_files(self._cell, job_folder(fl_ctx) / "received")
-        own = str(fl_ctx.get_prop(FLContextKey.TASK_ID))
-        return answer_order(task, wire.from_wire(shareable), partial(self._ask_sites, own, abort_signal))
+        self._id, self._abort = str(fl_ctx.get_prop(FLContextKey.TASK_ID)), abort_signal
+        with TemporaryDirectory(prefix="received-", dir=job_folder(fl_ctx)) as folder:  # for large updates
+            self._received = Path(folder)
+            return answer_order(task, wire.from_wire(shareable), self._ask_sites)
 
-    def _ask_sites(self, own: str, abort_signal: Signal, ask: Any, request: Any, judge: Any) -> Any:
+    def _ask_sites(self, ask: Ask, request: Request, judge: Judge) -> Answers:
         from shared_components.federation.protocol import Answers
-        from shared_components.flare.exchange import Exchange
+        from shared_components.flare.exchange import Exchange, is_large
         from shared_components.flare.timeouts import timeouts_of
 
+        wire.receive_in_files(self._cell, self._received if is_large(ask) else None)
         exchange = Exchange(ask.messages, timeouts_of(request.job, ask.needed))
-        self._open = OpenTask(own, ask, exchange)
+        self._open = OpenTask(self._id, ask, exchange)
         judged: set[str] = set()
-        while exchange.pending and not abort_signal.triggered:
+        while exchange.pending and not self._abort.triggered:
             for site in [site for site in list(exchange.replies) if site not in judged]:
                 judged.add(site)
                 exchange.useful += judge(site, exchange.replies[site])

@@ -17,15 +17,14 @@ from nvflare.apis.signal import Signal
 from shared_components.common import step_file
 from shared_components.common.progress import Step
 from shared_components.core.method import Update
-from shared_components.federation.messages import FederationError, Message, Reply, total_bytes
-from shared_components.federation.messages.stored import HELD
+from shared_components.federation.messages import FederationError, Message, Reply
 from shared_components.federation.protocol import Answers, Ask
 from shared_components.federation.regions import answers_of_region, messages_by_region, sites_by_region
 from shared_components.federation.server.published_models import task_of
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.console import Console
-from shared_components.flare.exchange import Exchange, read_answer, read_reply
+from shared_components.flare.exchange import Exchange, is_large, read_answer, read_reply
 from shared_components.flare.patches.cells import LOST_SITES
 from shared_components.flare.paths import is_simulator, last_error
 from shared_components.flare.timeouts import timeouts_of
@@ -79,9 +78,8 @@ class SiteTasks:
         """
         job, folder = self._server.job, self._server.folder
         exchange = Exchange(ask.messages, timeouts_of(job, ask.needed, regions=self._relayed))
-        sent = sum(total_bytes(message.pieces) for message in ask.messages.values())  # replies are about as large
-        large = ask.task in ("round", "finish") and sent > HELD
-        wire.receive_in_files(wire.server_cell(fl_ctx.get_engine()), folder / "server" / "received" if large else None)
+        received = folder / "server" / "received" if is_large(ask) else None
+        wire.receive_in_files(wire.server_cell(fl_ctx.get_engine()), received)
         present = replace(ask, messages={s: message for s, message in ask.messages.items() if s not in self._lost})
         for site in set(ask.messages) - set(present.messages):
             exchange.fail(site, self._lost[site])

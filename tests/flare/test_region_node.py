@@ -30,7 +30,10 @@ JOB, OWN = "0f1e", "task-7"
 def node(tmp_path, monkeypatch):
     """Return a node whose process has a cell without a network; ``node.requests`` has its answers by topic."""
     requests = {}
-    cell = SimpleNamespace(register_request_cb=lambda channel, topic, cb: requests.update({topic: cb}))
+    cell = SimpleNamespace(
+        register_request_cb=lambda channel, topic, cb: requests.update({topic: cb}),
+        update_fobs_context=lambda props: None,
+    )
     place = Place(tmp_path, "north", simulator=False)
     handle = lambda topic, message_handle_func: requests.update({topic: message_handle_func})  # noqa: E731
     monkeypatch.setattr(place, "register_aux_message_handler", handle, raising=False)
@@ -67,15 +70,16 @@ def asking(node):
     def begin(*, needed=2, judge=lambda site, reply: True, **settings):
         job = make_job("fedavg", **{"grace_seconds": 0.1, "longest_wait_seconds": 20.0, **settings})
         ask = Ask("round", {site: Message({"to": site}) for site in REGIONS["north"]}, needed)
-        stop = Signal()
+        stop = node._abort = Signal()
+        node._id = OWN
 
         def wait():
-            found["answers"] = node._ask_sites(OWN, stop, ask, SimpleNamespace(job=job), judge)
+            found["answers"] = node._ask_sites(ask, SimpleNamespace(job=job), judge)
 
         threads.append(threading.Thread(target=wait))
         threads[0].start()
         while node._open is None:
-            pass
+            assert threads[0].is_alive()
         return stop
 
     def end():

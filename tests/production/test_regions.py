@@ -84,3 +84,15 @@ def test_a_killed_node_ends_its_regions_part_of_the_job_and_a_resume_brings_it_b
     resumed = regions.job("fedavg", rounds=5, regions=REGIONS, min_sites=2, resume="latest")
     assert regions.wait(regions.submit(resumed), seconds=400) == "FINISHED:COMPLETED", regions.server.log[-4000:]
     assert rejected(regions, "fedavg") == [*lost, {}]
+
+
+def test_a_nodes_round_does_not_wait_for_a_site_that_was_restarted(regions):
+    """Each region needs both of its sites for three of four updates, so that its node would wait for an hour."""
+    submitted = regions.submit(regions.job("fedavg", rounds=4, regions=REGIONS, min_sites=3))
+    wait_for_round(regions, "fedavg", 1, seconds=240)
+    site = regions.sites["hospital-d"]
+    site.kill_parent()
+    site.start()
+    assert regions.wait(submitted, seconds=400) == "FINISHED:COMPLETED", regions.server.log[-4000:]
+    first, *_, last = rejected(regions, "fedavg")
+    assert first == {} and set(last) == {"hospital-d"} and last["hospital-d"].startswith("it was restarted")
