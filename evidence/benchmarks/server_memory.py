@@ -22,7 +22,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Card
 from shared_components.core.method import Models, Profile
 from shared_components.core.partition import Partition, Piece, Role, cut, partition_network
-from shared_components.federation.messages import Job, Reply, total_bytes
+from shared_components.federation.messages import Job, Reply
 from shared_components.federation.runs.run_folder import describe
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare.memory import let_go

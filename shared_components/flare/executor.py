@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -21,9 +22,11 @@ from shared_components.common.progress_display import StepLog
 from shared_components.federation.runs.run_folder import lock_run
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
+from shared_components.flare.patches.cells import read_cell
 from shared_components.flare.patches.connections import number_streams, restrict_connections
 from shared_components.flare.paths import is_node, is_simulator, local_folder, runs_folder
 from shared_components.flare.region_node import RegionNode
+from shared_components.flare.timeouts import repeat_requests_soon
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +50,21 @@ class SiteExecutor(Executor):
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Begin to answer a region's sites, at the region's node; end the processes of further GPUs with the run."""
-        if event_type == EventType.START_RUN and is_node(fl_ctx):
-            self._node = RegionNode(fl_ctx)
+        """Prepare for a job's start, and end the processes of further GPUs at its end."""
+        if event_type == EventType.START_RUN and not is_simulator(fl_ctx):
+            self._prepare(fl_ctx)
         if event_type == EventType.END_RUN:
             from shared_components.federation.site.replica_processes import stop_replicas
 
             stop_replicas()
+
+    def _prepare(self, fl_ctx: FLContext) -> None:
+        """Behind a relay, prepare for its failures; a region's node begins to answer its sites."""
+        engine: Any = fl_ctx.get_engine()
+        if read_cell(engine.get_cell().get_fqcn()).relay:
+            repeat_requests_soon(engine.client)
+        if is_node(fl_ctx):
+            self._node = RegionNode(fl_ctx)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Run one task; a refusal is returned as a sentence."""

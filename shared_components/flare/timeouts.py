@@ -3,10 +3,22 @@
 import math
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from shared_components.federation.messages import Job
 
 ANSWER_SECONDS = 30.0  # for a region's node to answer after its own timeouts
+REQUEST_SECONDS = 20.0  # behind a relay, for each stage of a request for a task: sending, waiting, receiving
+
+
+def repeat_requests_soon(client: Any) -> None:
+    """Let a job's process of a site repeat a request for a task whose answer was lost with a relay.
+
+    FLARE's timeout of 5 minutes per stage stays the timeout of submissions: their answer waits for the tensors.
+    """
+    runner, communicator = client.client_runner, client.communicator
+    runner.submit_task_result_timeout = runner.submit_task_result_timeout or communicator.timeout
+    communicator.timeout = min(communicator.timeout, REQUEST_SECONDS)
 
 
 @dataclass

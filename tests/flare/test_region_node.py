@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from nvflare.apis.client import Client
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode, ServerCommandKey, ServerCommandNames
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
@@ -17,6 +18,7 @@ from shared_components.federation.regions import answer_order
 from shared_components.flare import region_node, wire
 from shared_components.flare.controller import check_regions
 from shared_components.flare.exchange import read_reply
+from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.cells import LOST_SITES
 from shared_components.flare.region_node import RegionNode
 from tests.federation.conftest import make_job, same
@@ -214,6 +216,17 @@ def test_the_sites_of_a_node_that_fails_are_left_out_and_named(by_hand, monkeypa
     rejected = next(one for one in controller.server.records if one["kind"] == "aggregation")["rejected"]
     assert [one["site"] for one in rejected] == ["site-3"]
     assert rejected[0]["reason"].startswith("the node of its region south: FLARE reports EXECUTION_EXCEPTION")
+
+
+@pytest.mark.parametrize(("cell", "seconds"), [(f"north-relay.site-1.{JOB}", 20.0), (f"site-1.{JOB}", 300.0)])
+def test_behind_a_relay_a_lost_request_is_repeated_soon_and_a_submission_keeps_its_time(cell, seconds, monkeypatch):
+    runner = SimpleNamespace(submit_task_result_timeout=None)
+    client = SimpleNamespace(client_runner=runner, communicator=SimpleNamespace(timeout=300.0))
+    place = Place(None, "site-1", simulator=False)
+    place.client, place.get_cell = client, lambda: SimpleNamespace(get_fqcn=lambda: cell)
+    SiteExecutor().handle_event(EventType.START_RUN, place)
+    assert client.communicator.timeout == seconds
+    assert (runner.submit_task_result_timeout or client.communicator.timeout) == 300.0
 
 
 def test_a_job_must_have_the_regions_through_which_its_sites_connect():
