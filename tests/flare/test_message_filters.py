@@ -345,6 +345,8 @@ def test_a_sites_messages_to_the_server_pass_its_relay_and_the_server(good):
         ((HERE_JOB, "aux_communication", "__end_run__", NODE_JOB), "nobody in a region needs to ask"),
         ((HERE_JOB, "client_command", "abort", NODE_JOB), "nobody in a region needs to ask"),
         ((HERE_JOB, "aux_communication", "fed.event", NODE_JOB), "nobody in a region needs to ask"),
+        ((HERE, "_net_manager", "stop", RELAY), "nobody needs to ask a relay for _net_manager stop"),
+        ((HERE_JOB, "stream of admin", "admin", RELAY), "nobody needs to ask a relay for admin admin"),
         ((HERE, "admin", "admin", NODE), "not between two processes of a job in a region"),
         ((HERE_JOB, "server_command", "submit_update", f"{NODE}.another"), "not between two processes of a job"),
         ((HERE_JOB, "server_command", "submit_update", SOUTH), "not between two processes of a job"),
@@ -366,6 +368,13 @@ def test_a_site_behind_a_relay_refuses_the_same_requests_in_any_name(hostile, or
     if (origin, receiver, hostile[1]) == (NODE_JOB, HERE_JOB, "download_service__"):
         assert hostile[2] != "download_service__download"
     assert not SiteBoundary().passes(forged, receiver, own_process=False), (hostile, origin)
+
+
+def test_a_party_may_say_goodbye_to_its_relay_and_a_relay_to_its_parties():
+    goodbye = message(HERE, "cellnet.channel", "bye", RELAY)
+    goodbye.set_prop(MessagePropKey.ENDPOINT, Endpoint(HERE))
+    assert RelayBoundary().passes(goodbye, RELAY)
+    assert SiteBoundary().passes(message(RELAY, "cellnet.channel", "bye", HERE, **BY_RELAY), HERE, own_process=False)
 
 
 def test_a_relays_connection_to_a_site_is_not_taken_for_a_process_of_the_site(cells):

@@ -56,7 +56,8 @@ TO_JOB = {
     OBJ_DOWNLOADER_CHANNEL: frozenset({OBJ_DOWNLOADER_TOPIC}),  # tensors in the site's answer
 }
 """Permitted requests from the server to a site's process of a job; `TO_SITE` lists those to the site's own process."""
-FROM_RELAY = {CellChannel.CELLNET: frozenset({CellChannelTopic.Bye})}
+OF_RELAY = {CellChannel.CELLNET: frozenset({CellChannelTopic.Bye})}
+"""Permitted requests from and to a relay itself."""
 TO_NODES_JOB = {**TO_JOB, CellChannel.AUX_COMMUNICATION: frozenset({ReservedTopic.END_RUN, LOST_SITES})}
 TO_NODE = {
     channel: CLIENT_REQUESTS[channel]
@@ -182,8 +183,13 @@ def _problem_at_relay(message: Message, party: str) -> str | None:
     for key in SENDER_HEADERS:
         if not belongs_to(name := message.get_header(key, party), party):
             return f"it is in the name of {one_line(name)}"
-    if FQCN.get_root(target) == FQCN.ROOT_SERVER or target == read_cell(party).relay:
-        return _forbidden_header(message)  # the server checks the request; a relay has only FLARE's goodbye
+    if FQCN.get_root(target) == FQCN.ROOT_SERVER:
+        return _forbidden_header(message)  # the server checks the request
+    if target == read_cell(party).relay:
+        request = _request(message)
+        if request is not None and not _is_listed(OF_RELAY, *request):
+            return f"nobody needs to ask a relay for {request[0]} {request[1]}"
+        return _forbidden_header(message)
     return _problem_within_region(message, str(message.get_header(MessageHeaderKey.ORIGIN)), target)
 
 
@@ -207,7 +213,7 @@ def _problem_at_site(message: Message, own: str) -> str | None:
     request, permitted, asked = _request(message), TO_SITE, read_cell(target)
     if asked.job:
         permitted = TO_NODES_JOB if asked.party == asked.node else TO_JOB
-    if request is None or _is_listed(FROM_RELAY if origin == cell.relay else permitted, *request):
+    if request is None or _is_listed(OF_RELAY if origin == cell.relay else permitted, *request):
         return None
     return f"no server needs to ask {one_line(target)} for {request[0]} {request[1]}"
 
