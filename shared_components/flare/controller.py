@@ -124,11 +124,11 @@ class FederationController(Controller):
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
         """Begin or resume a run, and report it."""
         simulator, lost = is_simulator(fl_ctx), self._lost
+        check_regions(job, regions_of(fl_ctx))
         folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
         if not simulator:
             note_submission(folder, fl_ctx.get_job_id())
         present = [site for site in present_sites(fl_ctx) if site not in lost]
-        check_regions(job, regions_of(fl_ctx))
         local, scenes = local_folder(fl_ctx), runs_folder(fl_ctx) / "scenes" if simulator else None
         server = ServerRunner(
             job, [*present, *lost], folder, start_weights=start_weights(),
