@@ -48,7 +48,8 @@ def _follow(folder: Path) -> KeptRun:
 
     def look() -> KeptRun:
         kept = run_cleanup.read_run(folder)
-        text = Text(_drawn(kept), no_wrap=True, overflow="ellipsis")
+        size = live.console.size
+        text = Text(_drawn(kept, (size.width, size.height - 1)), no_wrap=True, overflow="ellipsis")
         text.highlight_regex(r"missing.*|failed.*|stopped.*", "red")
         text.highlight_regex("━+", "cyan")
         live.update(text, refresh=True)
@@ -63,10 +64,11 @@ def _follow(folder: Path) -> KeptRun:
         return look()  # its last records may be newer than the last frame
 
 
-def _drawn(kept: KeptRun) -> str:
+def _drawn(kept: KeptRun, size: tuple[int, int] | None = None) -> str:
     """Draw one frame; a run that still enrols has no records, and a site of a deployment has only steps."""
     folders = [path for path in sorted(kept.folder.glob("*/")) if path.name != "server"]
     steps = {path.name: str(step) for path in folders if (step := read_step(path))}
     records = load_run(kept.folder) if (kept.folder / "run.json").is_file() else None
     newest = (kept.folder / "server" / "rounds.jsonl") if records and records.aggregations else kept.folder
-    return printable(frame(kept.name, kept.status, records, steps, since=time.time() - newest.stat().st_mtime))
+    since = time.time() - newest.stat().st_mtime
+    return printable(frame(kept.name, kept.status, records, steps, since=since, size=size))

@@ -1,6 +1,18 @@
-"""Write a number with its noun: 1 frame, 2 frames, 1,234 frames."""
+"""Write numbers with nouns, and lists of which only the first entries fit into a message."""
+
+from collections.abc import Iterable
+
+FEW = 6
+"""Maximum number of entries that a message lists."""
 
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is 1: "1 video", "3 labelled frames"."""
     return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def first_few(texts: Iterable[str], joint: str = ", ", *, most: int = FEW) -> str:
+    """Join the first texts and count the others: "a, b, c and 61 more"."""
+    every = list(texts)
+    rest = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return joint.join(every[:most]) + rest

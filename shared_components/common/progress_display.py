@@ -13,8 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TextIO
 
+from shared_components.common.counted import first_few
 from shared_components.common.progress import Step, listening
 from shared_components.common.sanitise import printable
 
@@ -23,6 +25,7 @@ PAUSE = 8.0
 _LONGEST_PAUSE, _SHARE = 60.0, 75  # maximum seconds; fraction (1/75) of the time since the start
 _FIRST = 2.0  # seconds without output before the first line: a starting process prints nothing
 _INTERVAL = 0.25  # seconds between two updates
+_MOST_BARS = 12  # bars of workers at a time
 
 Read = Callable[[], Mapping[str, Step]]
 
@@ -127,9 +130,9 @@ def can_move(out: TextIO) -> bool:
 
 
 def plain_line(title: str, steps: Mapping[str, Step]) -> str:
-    """Return ``round 2/4  site-1 training 12/26 loss 0.412``; empty without title and steps."""
+    """Return ``round 2/4  site-1 training 12/26 loss 0.412``; of many sites the first few; empty without steps."""
     parts = [f"{name} {step}" if name else str(step) for name, step in steps.items()]
-    return "  ".join([*([title] if title else []), *parts])
+    return "  ".join([*([title] if title else []), *([first_few(parts, "  ")] if parts else [])])
 
 
 class StepLog:
@@ -162,6 +165,8 @@ class _Bars:
     def draw(self, title: str, steps: Mapping[str, Step]) -> None:
         if not self.open:
             self._begin()
+        if (others := len(steps) - _MOST_BARS) > 0:
+            steps, title = dict(islice(steps.items(), _MOST_BARS)), f"{title} (+ {others} more)".lstrip()
         for name in [name for name in self._tasks if name not in steps]:
             self._progress.remove_task(self._tasks.pop(name))
         for name, step in steps.items():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared_components.common.counted import first_few
 from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply
 from shared_components.federation.messages.parse import parse_reply
 from shared_components.federation.server.runner import ServerRunner
@@ -33,8 +34,8 @@ class Answers:
             raise TypeError(f"the reply of {raw[0]} was not parsed; call parse_reply where it arrives")
 
     def reasons(self) -> str:
-        """Return one line with the sites that have not answered, and why."""
-        return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
+        """Return one line with the first sites that have not answered, and why, and the number of the others."""
+        return first_few((f"{site}: {self.failures[site]}" for site in sorted(self.failures)), "; ")
 
 
 def parse_answers(task: str, messages: Mapping[str, object], failures: Mapping[str, str] | None = None) -> Answers:

@@ -17,7 +17,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import NotWritten
-from shared_components.common.counted import counted
+from shared_components.common.counted import counted, first_few
 from shared_components.common.progress import report_progress
 from shared_components.core.initial_weights import start_weights
 from shared_components.core.method import site_order
@@ -141,9 +141,10 @@ class FederationController(Controller):
             self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; run {name}")
             return server
         if missing := [site for site in server.state.sites if site not in present]:
-            reasons = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
+            known = [f"{site}: {lost[site]}" for site in missing if site in lost]
+            reasons = f"; {first_few(known, '; ')}" if known else ""
             raise FederationError(
-                f"{folder} was begun with {', '.join(missing)}, not here now{reasons}; start all of its sites, or "
+                f"{folder} was begun with {first_few(missing)}, not here now{reasons}; start all of its sites, or "
                 "begin a new run, without resume"
             )
         done = server.state.round == job.rounds

@@ -15,6 +15,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.common import step_file
+from shared_components.common.counted import first_few
 from shared_components.common.progress import Step
 from shared_components.core.method import Update
 from shared_components.federation.messages import FederationError, Message, Reply
@@ -131,7 +132,7 @@ class SiteTasks:
         if not is_simulator(fl_ctx):
             failures = Answers({}, exchange.failures).reasons() or "no site had failed"
             why = f"FLARE ended the job in {title}: an administrator stopped it, or the server ends"
-            return Stopped(f"{why}; {failures}; still at work: {', '.join(exchange.pending) or 'none'}")
+            return Stopped(f"{why}; {failures}; still at work: {first_few(exchange.pending) or 'none'}")
         hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
         exchange.close("no answer")
         return FederationError(f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}")

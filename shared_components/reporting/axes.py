@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 COLOURS = 8
+WORST, MEAN, BAND = -1, -2, -3  # indices of series that are not a site: worst value, mean, middle range
 SMALL_WIDTH = 400  # pixels that a phone shows without scaling
 _DASHES = ("", "6 3", "2 3")
 _NEAR_ZERO = 0.4  # an axis includes 0 if its lower end is below this fraction of its upper end
@@ -128,12 +129,16 @@ def text_at(x: float, y: float, text: str, *, anchor: str, name: str = "label") 
 
 
 def colour(index: int) -> str:
-    """Return the colour of a series; an index below 0 is grey, for "worst site"."""
+    """Return the colour of a series; series that are not a site are grey or black."""
+    if index == MEAN:
+        return "var(--ink)"
     return f"var(--s{index % COLOURS + 1})" if index >= 0 else "var(--muted)"
 
 
 def stroke(index: int) -> str:
     """Return the line style of a series."""
+    if index == MEAN:
+        return 'stroke="var(--ink)" stroke-width="3.5"'
     if index < 0:
         return 'stroke="var(--muted)" stroke-width="8" stroke-opacity="0.3" stroke-linecap="round"'
     dashes = _DASHES[index // COLOURS % len(_DASHES)]

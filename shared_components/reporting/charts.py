@@ -6,13 +6,25 @@ number of completed rounds, from 0 (initial model) to the last round (final mode
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
 from shared_components.common.counted import counted
 from shared_components.reporting import axes as draw
-from shared_components.reporting.axes import Axes, colour, dot, fitting, numbered, short, stroke, svg, text_at, ticks
+from shared_components.reporting.axes import (
+    BAND,
+    Axes,
+    colour,
+    dot,
+    fitting,
+    numbered,
+    short,
+    stroke,
+    svg,
+    text_at,
+    ticks,
+)
 from shared_components.reporting.records import round_number
 
 _SIZE = (540, 304)  # width and height in SVG units
@@ -22,16 +34,18 @@ _LINE = 15  # pixels between two names
 _LETTER = 6.4  # mean width of a letter in pixels
 _LONGEST = 22  # maximum letters of a name
 Columns = Mapping[int, Mapping[str, float]]  # round -> part -> value
+BAND_FILL = 'fill="var(--muted)" fill-opacity="0.2"'
 _FULL = 0.8  # opacity of a heat map's strongest colour, at which numbers stay legible
 
 
 @dataclass(frozen=True)
 class Series:
-    """A named curve over recorded rounds; `index` sets colour and dashes, below 0 the thick grey of "worst site"."""
+    """A named curve over recorded rounds; `index` sets colour and dashes, below 0 as in `axes`."""
 
     name: str
     points: Mapping[int, float]
     index: int
+    low: Mapping[int, float] = field(default_factory=dict)  # lower edge of a band; `points` is the upper edge
 
 
 def line_chart(
@@ -47,7 +61,7 @@ def line_chart(
 ) -> str:
     """Draw curves over rounds; a missing round or NaN breaks the line. An axis without 0 is labelled by its ends."""
     rounds = sorted({r for s in series for r in s.points})
-    values = [v for s in series for v in s.points.values() if math.isfinite(v)]
+    values = [v for s in series for edge in (s.points, s.low) for v in edge.values() if math.isfinite(v)]
     limits = y_range or fitting([*values, *([0.0] if zero else []), *([] if reference is None else [reference])])
     axes = _axes(size, (min(rounds, default=0), max(rounds, default=1)), limits)
     if not limits[0] <= 0 <= limits[1]:
@@ -80,6 +94,8 @@ def _round_axis(axes: Axes, rounds: Sequence[int], *, received: bool = False) ->
 def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
     """Draw consecutive rounds as lines, and each value as a dot with a tooltip."""
     points = sorted((r, v) for r, v in series.points.items() if math.isfinite(v))
+    if series.low:
+        return _band(axes, points, series)
     step = min((b - a for a, b in pairwise(sorted(series.points))), default=1)
     path = ""
     for i, (r, value) in enumerate(points):
@@ -91,6 +107,13 @@ def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
         tip = f"{series.name}, {when}: {short(value)}"
         drawn += dot(axes.x(r), axes.y(value), 3, f'fill="{colour(series.index)}"', tip)
     return drawn
+
+
+def _band(axes: Axes, upper: Sequence[tuple[int, float]], series: Series) -> str:
+    """Draw the area between two curves."""
+    edge = [*upper, *((r, series.low[r]) for r, _ in reversed(upper))]
+    corners = " ".join(f"{axes.x(r):.1f},{axes.y(value):.1f}" for r, value in edge)
+    return f'<polygon points="{corners}" {BAND_FILL}><title>{escape(series.name)}</title></polygon>'
 
 
 def stacked_bars(columns: Columns, parts: Sequence[str], *, title: str, y_label: str, top: float | None = None) -> str:
@@ -204,6 +227,8 @@ def _dots(row: str, values: Mapping[str, Sequence[float]], sites: Sequence[str],
 
 def swatch(index: int, *, line: bool = True) -> str:
     """Draw the legend mark of a series (a line) or of a part (a box)."""
+    if index == BAND:
+        return _mark(f'<rect x="1" y="1" width="24" height="12" {BAND_FILL}/>')
     if not line:
         return _mark(f'<rect x="6" y="1" width="12" height="12" rx="2" fill="{colour(index)}"/>')
     circle = "" if index < 0 else f'<circle cx="13" cy="7" r="3" fill="{colour(index)}"/>'

@@ -4,11 +4,15 @@ A site's seconds in a round are always `site_seconds`: its own work from the sta
 waiting for other sites or the server. Only rounds with training count; the final model is only validated.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from shared_components.common.counted import counted
 from shared_components.core.card import DASH, fixed
+from shared_components.reporting.many_sites import MOST, NAMED, are_many, folded, middle, ranked
 from shared_components.reporting.records import NAN, Run, mean, read_json, round_number, site_folder
 from shared_components.reporting.tables import Table
 
@@ -113,7 +117,14 @@ def parts(*stacks: Stacks) -> list[str]:
 
 def cost_table(run: Run) -> Table:
     """Tabulate data, bytes, time and memory by site."""
-    return Table("Cost by site", _COST_HEAD, tuple(_cost_row(run, site) for site in run.sites), note=_COST_NOTE)
+    numbers = {site: _cost_numbers(run, site) for site in run.sites}
+    if not are_many(run.sites):
+        return Table("Cost by site", _COST_HEAD, _cost_rows(numbers), note=_COST_NOTE)
+    columns = list(zip(*numbers.values(), strict=True))
+    summary = {name: [reduce(column) for column in columns] for name, reduce in _COST_SUMMARY.items()}
+    slowest = ranked({site: row[_SECONDS] for site, row in numbers.items()}, highest_first=True)
+    rows = _cost_rows(summary | {site: numbers[site] for site in slowest})
+    return folded(Table("Cost by site", _COST_HEAD, rows, note=_COST_NOTE), len(summary) + NAMED)
 
 
 def traffic_table(run: Run) -> Table:
@@ -154,15 +165,41 @@ def _stages(seconds: Mapping[str, float]) -> dict[str, float]:
     return stages | {"other": other} if other > 0.05 else stages
 
 
-def _cost_row(run: Run, site: str) -> tuple[str, ...]:
+def _cost_numbers(run: Run, site: str) -> list[float]:
+    """Return the numbers of a site's row, in the order of `_COST_HEAD`."""
     every, rows = run.rows[site].values(), list(trained(run, site).values())
     ways = [sum(sum((row.get("bytes") or {}).get(way, {}).values()) for row in every) for way in ("up", "down")]
     seconds = [row.get("seconds") or {} for row in rows]
     times = ([site_seconds(s) for s in seconds], [float(s.get("training", NAN)) for s in seconds])
     memory = max((float(row["memory_mb"]) for row in every if row.get("memory_mb")), default=NAN)
-    samples = str(rows[-1].get("samples", DASH)) if rows else DASH
-    sizes = (f"{size / MEGABYTE:,.2f}" for size in ways)
-    return (site, samples, str(len(rows)), *sizes, *(fixed(mean(time), 1) for time in times), fixed(memory, 0))
+    samples = float(rows[-1].get("samples", NAN)) if rows else NAN
+    return [samples, float(len(rows)), *(size / MEGABYTE for size in ways), *map(mean, times), memory]
+
+
+def _cost_rows(numbers: Mapping[str, Sequence[float]]) -> tuple[tuple[str, ...], ...]:
+    return tuple((name, *(text(v) for text, v in zip(_COST_TEXTS, row, strict=True))) for name, row in numbers.items())
+
+
+def _whole(value: float) -> str:
+    return fixed(value, 0)
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def _one_digit(value: float) -> str:
+    return fixed(value, 1)
+
+
+_COST_TEXTS = (_whole, _whole, _two_digits, _two_digits, _one_digit, _one_digit, _whole)
+_SECONDS = 4  # column of the seconds per round, without the sites' names
+_COST_SUMMARY: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean over sites": mean,
+    "median site": middle,
+    "highest": lambda values: max((v for v in values if math.isfinite(v)), default=NAN),
+    "lowest": lambda values: min((v for v in values if math.isfinite(v)), default=NAN),
+}
 
 
 def privacy_table(run: Run) -> Table | None:
@@ -170,7 +207,16 @@ def privacy_table(run: Run) -> Table | None:
     if not (settings := run.info.get("privacy")):
         return None
     rows = tuple(_privacy_row(run, site, settings) for site in run.sites)
-    return Table("Privacy by site", _PRIVACY_HEAD, rows, note=_PRIVACY_NOTE, labels=2)
+    table = Table("Privacy by site", _PRIVACY_HEAD, rows, note=_PRIVACY_NOTE, labels=2)
+    return folded(table, MOST) if are_many(run.sites) else table
+
+
+def rejection_table(run: Run) -> Table:
+    """Tabulate the rejected and missing updates; with many sites the first of them, and the others are folded."""
+    table = Table("Rejected or missing updates", ("round", "site", "reason"), tuple(rejections(run)), labels=3)
+    more = len(table.rows) - MOST
+    folds = are_many(run.sites) and more > 0
+    return replace(table, shown=MOST, rest=counted(more, "more update")) if folds else table
 
 
 def _privacy_row(run: Run, site: str, settings: dict[str, Any]) -> tuple[str, ...]:

@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from shared_components.common.counted import first_few
 from shared_components.core.card import Metric
 from shared_components.reporting import uncertainty
 from shared_components.reporting.axes import SMALL_WIDTH, Axes, colour, dot, fitting, line, short, svg, text_at
 from shared_components.reporting.charts import swatch
 from shared_components.reporting.figures import Panel
+from shared_components.reporting.many_sites import NAMED, are_many, middle, ranked
 from shared_components.reporting.records import Group, Run, mean, score, worst_site
 from shared_components.reporting.uncertainty import Measured, Spread, measured, of_mean, of_site
 
 _NAMED = 6  # maximum sites in the sentence; more sites are given as a range
 _WIDE, _NARROW = 1088, 338
+_LONGEST = 25  # maximum letters of a row's name; a longer one loses its middle
 _STEP, _GAP = 17, 16  # pixels between models, and additional pixels between rows
 
 
@@ -36,6 +39,20 @@ class Model:
         """Intervals of the sites' scores, and with the key "" of the mean score."""
         of_sites = {site: of_site(videos, place) for place, (site, videos) in enumerate(self.measured.items())}
         return {"": of_mean(list(self.measured.values())), **of_sites}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A value with its interval, and for a summary of many sites the sites' values."""
+
+    value: float
+    spread: Spread
+    sites: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """All numbers to draw, some NaN."""
+        return self.value, self.spread.low, self.spread.high, *self.sites.values()
 
 
 @dataclass(frozen=True)
@@ -84,7 +101,7 @@ class Evaluation:
     def note(self) -> str:
         """Explain how the intervals were computed, and their limits."""
         counts = sorted({len(one.videos) for model in self.models for one in model.measured.values() if one})
-        missing = f" Left out without a score of every model: {', '.join(self.left_out)}." if self.left_out else ""
+        missing = f" Left out without a score of every model: {first_few(self.left_out)}." if self.left_out else ""
         if not counts:
             return f"No intervals, because there are no scores by video.{missing}"
         if counts == [1]:
@@ -102,11 +119,30 @@ class Evaluation:
         )
 
     def panel(self) -> Panel:
-        """Draw a dot and an interval per model for the mean and for each site."""
-        several = len(self.sites) > 1
-        rows = {f"mean over {len(self.sites)} sites": [(m.mean, m.spreads[""]) for m in self.models]} if several else {}
-        rows |= {site: [(m.scores[site], m.spreads[site]) for m in self.models] for site in self.sites}
-        title = f"{self.metric.plain_heading} on the {self.split} frames"
+        """Draw a dot and an interval per model for the mean and for each site; with many sites the worst ones."""
+        count, metric = len(self.sites), self.metric
+        title = f"{metric.plain_heading} on the {self.split} frames"
+        rows = {f"mean over {count} sites": [Row(m.mean, m.spreads[""]) for m in self.models]} if count > 1 else {}
+        if not are_many(self.sites):
+            return self._drawn(title, rows | self._rows(self.sites))
+        middles = [(middle(model.scores.values()), model.scores) for model in self.models]
+        rows[f"all {count} sites, median"] = [Row(value, Spread(), scores) for value, scores in middles]
+        text = f"The {NAMED} worst of {count} sites are named. All sites are below, in All test scores."
+        return replace(self._drawn(title, rows | self._rows(self._worst_first()[:NAMED])), text=text)
+
+    def all_sites(self) -> Panel | None:
+        """Draw every site, the worst first, if `panel` draws only the worst sites."""
+        if not are_many(self.sites):
+            return None
+        return self._drawn(f"All {len(self.sites)} sites, the worst first", self._rows(self._worst_first()))
+
+    def _worst_first(self) -> list[str]:
+        return ranked(self.models[-1].scores, highest_first=not self.metric.higher_is_better)
+
+    def _rows(self, sites: Sequence[str]) -> dict[str, list[Row]]:
+        return {site: [Row(m.scores[site], m.spreads[site]) for m in self.models] for site in sites}
+
+    def _drawn(self, title: str, rows: Mapping[str, Sequence[Row]]) -> Panel:
         names = [model.name for model in self.models]
         wide, narrow = (interval_plot(rows, names, self.metric, title=title, width=width) for width in (_WIDE, _NARROW))
         legend = [(swatch(i, line=False), name) for i, name in enumerate(names) if name]
@@ -149,7 +185,7 @@ def evaluation_of(run: Run, group: Group) -> Evaluation | None:
 
 
 def interval_plot(
-    rows: Mapping[str, Sequence[tuple[float, Spread]]], models: Sequence[str], metric: Metric, *, title: str, width: int
+    rows: Mapping[str, Sequence[Row]], models: Sequence[str], metric: Metric, *, title: str, width: int
 ) -> str:
     """Draw per row and model a dot, its interval, and its number at the right end.
 
@@ -157,24 +193,32 @@ def interval_plot(
     """
     narrow = width <= SMALL_WIDTH
     left, top, name = (14, 40, 18) if narrow else (190, 40, 0)
-    values = [v for row in rows.values() for value, spread in row for v in (value, spread.low, spread.high)]
+    values = [v for row in rows.values() for mark in row for v in mark.values]
     axes = Axes((left, width - 54), (0, 1), fitting([v for v in values if math.isfinite(v)]))
     body, y = [], float(top)
     for number, (label, row) in enumerate(rows.items()):
         if number:
             body.append(line((0, y), (width, y), 'stroke="var(--grid)"'))
         y += _GAP / 2 + name
-        middle = y - 5 if narrow else y + _STEP * len(row) / 2 + 4
-        body.append(text_at(2 if narrow else 178, middle, label, anchor="start" if narrow else "end", name="cell"))
-        for index, (value, spread) in enumerate(row):
-            at, drawn = y + _STEP * (index + 0.5), ""
-            tip = f"{', '.join(filter(None, [label, models[index]]))}: {short(value)}"
-            if spread.known:
-                tip += f", {short(spread.low)} to {short(spread.high)}"
-                style = f'stroke="{colour(index)}" stroke-width="3" stroke-opacity="0.55"'
-                drawn = line((axes.x(spread.low), at), (axes.x(spread.high), at), style)
-            drawn += dot(axes.x(value), at, 5, f'fill="{colour(index)}"', tip)
-            body.append(f"<g>{drawn}</g>")
-            body.append(text_at(width - 4, at + 4, metric.plain_text(value), anchor="end", name="cell"))
+        level = y - 5 if narrow else y + _STEP * len(row) / 2 + 4
+        shown = label if narrow or len(label) <= _LONGEST else f"{label[: _LONGEST // 2]}…{label[-(_LONGEST // 2) :]}"
+        body.append(text_at(2 if narrow else 178, level, shown, anchor="start" if narrow else "end", name="cell"))
+        for index, mark in enumerate(row):
+            at = y + _STEP * (index + 0.5)
+            tip = f"{', '.join(filter(None, [label, models[index]]))}: {short(mark.value)}"
+            body.append(f"<g>{_mark(mark, axes, at, index, tip)}</g>")
+            body.append(text_at(width - 4, at + 4, metric.plain_text(mark.value), anchor="end", name="cell"))
         y += _STEP * len(row) + _GAP / 2
     return svg(width, y + 26, title, [*axes.x_ticks(top - 8, y, y + 16), *body])
+
+
+def _mark(mark: Row, axes: Axes, at: float, index: int, tip: str) -> str:
+    """Draw the sites as small dots, the interval as a line, and the value as a dot."""
+    faint = f'fill="{colour(index)}" fill-opacity="0.35"'
+    drawn = "".join(dot(axes.x(v), at, 3, faint, f"{site}: {short(v)}") for site, v in mark.sites.items())
+    if mark.spread.known:
+        tip += f", {short(mark.spread.low)} to {short(mark.spread.high)}"
+        style = f'stroke="{colour(index)}" stroke-width="3" stroke-opacity="0.55"'
+        drawn += line((axes.x(mark.spread.low), at), (axes.x(mark.spread.high), at), style)
+    around = ' stroke="var(--paper)"' if mark.sites else ""
+    return drawn + dot(axes.x(mark.value), at, 5, f'fill="{colour(index)}"{around}', tip)

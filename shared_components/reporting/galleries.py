@@ -9,6 +9,8 @@ from typing import Any
 import cv2
 import numpy as np
 
+from shared_components.common.counted import counted
+from shared_components.reporting.many_sites import MOST, NAMED, are_many, worst_last_models
 from shared_components.reporting.records import Group, RecordError, Run, read_json, score, site_folder
 
 RANKS = ("best", "typical", "worst", "not scored")
@@ -45,10 +47,33 @@ def gallery(run: Run, group: Group, site: str) -> dict[str, Any]:
     return {"name": site, "shots": shots, "note": " ".join(notes)}
 
 
+def galleries(run: Run, group: Group) -> dict[str, Any]:
+    """Read the pictures of a task's sites; with many sites in the run, only of the sites with the worst scores.
+
+    Return `galleries` and `left_out`: the names of the sites that are not shown, by the reason.
+    """
+    if not are_many(run.sites):
+        return {"galleries": [gallery(run, group, site) for site in group.sites], "left_out": {}}
+    sites = worst_last_models(run, group)
+    own = [site for site in sites if any((site_folder(run.folder, site) / "overlays").glob("*.json"))]
+    shown = own[: max(1, min(NAMED, MOST // len(run.groups)))]
+    none, more = [site for site in sites if site not in own], own[len(shown) :]
+    left_out = {
+        f"{counted(len(more), 'more site')} with pictures in the folder overlays": more,
+        f"{counted(len(none), 'site')} without pictures in this folder, because they stay at the site": none,
+    }
+    return {
+        "galleries": [gallery(run, group, site) for site in shown],
+        "left_out": {text: ", ".join(names) for text, names in left_out.items() if names},
+    }
+
+
 def chosen_frames(run: Run) -> str:
     """Return which frames of each site are shown, for the page's text."""
     if len(run.sites) <= _EVERY_RANK:
         return "the best, a typical one (the median) and the worst"
+    if are_many(run.sites):
+        return "the worst frame of the sites with the worst validation scores, worst site first"
     return "the worst of every site (the best and a typical one are in the site's folder overlays)"
 
 

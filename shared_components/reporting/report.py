@@ -7,12 +7,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.common.atomic import write_text
-from shared_components.common.counted import counted
+from shared_components.common.counted import counted, first_few
 from shared_components.core.initial_weights import describe_start
 from shared_components.reporting import figures, score_tables
-from shared_components.reporting.costs import cost_table, privacy_table, rejections, server_table, traffic_table
+from shared_components.reporting.costs import cost_table, privacy_table, rejection_table, server_table, traffic_table
 from shared_components.reporting.evaluation_summary import evaluation_of
-from shared_components.reporting.galleries import chosen_frames, gallery
+from shared_components.reporting.galleries import chosen_frames, galleries
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Group, RecordError, Run, load_run
 from shared_components.reporting.summary import on_validation, score_tiles, sentences, state, tiles
@@ -71,7 +71,7 @@ def contents(run: Run) -> dict[str, Any]:
         "mixing_panels": figures.mixing_panels(run), "mixing_maps": figures.mixing_maps(run),
         "costs": cost_table(run), "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
         "traffic": traffic_table(run), "privacy": privacy_table(run), "server": server_table(run),
-        "refused": Table("Rejected or missing updates", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
+        "refused": rejection_table(run),
         "loss_panels": figures.loss_panels(run),
         "settings": Table("Settings", ("setting", "value"), rows, labels=2),
     }  # fmt: skip
@@ -95,14 +95,16 @@ def _part(run: Run, group: Group) -> dict[str, Any]:
     texts = (" ".join(on_validation(run, group)), "", _UNTESTED, panels[0])
     if evaluation:
         texts = (evaluation.sentence(), evaluation.differences(), evaluation.note(), evaluation.panel())
+    every = evaluation.all_sites() if evaluation else None
     by = "By site and class" if group.outputs else "By site"
     title = score_tables.evaluation_title(run)
     return {
         "title": group.title if len(run.groups) > 1 else "",
         "tested": bool(evaluation),
         "answer": dict(zip(("sentence", "more", "note", "panel"), texts, strict=True)),
+        "every_site": [every] if every else [],
         "tiles": score_tiles(run, group),
-        "galleries": [gallery(run, group, site) for site in group.sites],
+        **galleries(run, group),
         "directions": score_tables.directions(group.metrics),
         "progress": score_tables.progress_table(run, group),
         "panels": panels if evaluation else panels[1:],
@@ -126,7 +128,7 @@ def _unfinished(run: Run, group: Group) -> str:
     followed = figures.followed(run, group)
     later = [metric.label for metric in group.metrics if metric not in followed]
     measured = f" {', '.join(later)}: measured at the end of the run." if followed and later else ""
-    return f"No final scores yet from {', '.join(waiting)}; their rows show the last reported round.{measured}"
+    return f"No final scores yet from {first_few(waiting)}; their rows show the last reported round.{measured}"
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:

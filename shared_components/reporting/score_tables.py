@@ -5,15 +5,26 @@ all frames and predictions is counted as empty and not scored.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shared_components.common.counted import first_few
 from shared_components.core.card import DASH, Metric
-from shared_components.reporting.records import Group, Run, load_run, mean, score
+from shared_components.reporting.many_sites import (
+    MOST,
+    NAMED,
+    are_many,
+    folded,
+    reductions,
+    worst_first,
+    worst_last_models,
+)
+from shared_components.reporting.records import Group, Run, load_run, score
 from shared_components.reporting.tables import Table, as_text
 
+Rows = tuple[tuple[str, ...], ...]
 _METRICS = {
     "hd95": (
         "HD95 follows medpy's definition: the 95th percentile of the pooled surface distances of both directions. "
@@ -47,7 +58,11 @@ def spread_remark(by_site: Mapping[str, Mapping[str, Any]], metric: Metric) -> s
         if isinstance(deviation := std.get(metric.name), int | float):
             value = metric.plain_text(score(record, metric.name))
             texts.append(f"{site} {value} ± {metric.plain_text(deviation)} ({videos.get('count', DASH)} videos)")
-    return f"{metric.label} over videos, mean ± population standard deviation: {', '.join(texts)}" if texts else ""
+    return (
+        f"{metric.label} over videos, mean ± population standard deviation: {first_few(texts, most=MOST)}"
+        if texts
+        else ""
+    )
 
 
 def directions(metrics: Sequence[Metric]) -> str:
@@ -59,11 +74,6 @@ def directions(metrics: Sequence[Metric]) -> str:
     return "; ".join(f"{', '.join(labels)}: {way}" for way, labels in labels_by_way.items())
 
 
-MEAN, WORST = "mean over sites", "worst site"
-_REDUCE: dict[str, Callable[[Metric, Sequence[float]], float]] = {
-    MEAN: lambda metric, values: mean(values),
-    WORST: lambda metric, values: metric.worst(values),
-}
 _EMPTY_NOTE = (
     "Empty frames: number of frames without the class in both truth and prediction (not scored), only in the truth, "
     "and only in the prediction"
@@ -94,25 +104,40 @@ def progress_table(run: Run, group: Group) -> Table:
     worst = f"worst site: the {edge} value of each column; " if len(group.sites) > 1 else ""
     dash = f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
     note = f"first: the model received in the site's first round; {worst}{dash}"
-    rows = _with_reductions({site: _progress(run, site, group) for site in group.sites}, metric)
-    return Table(f"{metric.plain_heading} on the validation split", head, rows, note=note)
+    sites = worst_last_models(run, group) if are_many(group.sites) else group.sites
+    values = {site: _progress(run, site, group) for site in sites}
+    return _with_reductions(
+        Table(f"{metric.plain_heading} on the validation split", head, (), note=note), values, metric
+    )
 
 
 def comparison_table(run: Run, group: Group) -> Table:
     """Tabulate the selection metric of several models on the same frames, by site."""
     metric, names = group.first, list(run.compared)
-    values = {site: [score(run.compared[n].get(site, {}), metric.name) for n in names] for site in group.sites}
+    own = {site: run.compared[names[-1]].get(site, {}) for site in group.sites}
+    sites = worst_first(own, metric) if are_many(group.sites) else group.sites
+    values = {site: [score(run.compared[n].get(site, {}), metric.name) for n in names] for site in sites}
     title = f"{metric.plain_heading}, {' | '.join(names)}: on the {_splits(run)} split"
-    return Table(title, ("site", *names), _with_reductions(values, metric))
+    return _with_reductions(Table(title, ("site", *names), ()), values, metric)
 
 
-def _with_reductions(by_site: Mapping[str, list[float]], metric: Metric) -> tuple[tuple[str, ...], ...]:
-    """Format each site's values of a metric; several sites also get each column's mean and worst value."""
-    rows = dict(by_site)
-    if len(by_site) > 1:
-        columns = list(zip(*by_site.values(), strict=True))
-        rows |= {name: [reduce(metric, column) for column in columns] for name, reduce in _REDUCE.items()}
-    return tuple((name, *map(metric.plain_text, values)) for name, values in rows.items())
+def _with_reductions(table: Table, by_site: Mapping[str, list[float]], metric: Metric) -> Table:
+    """Add each site's values of a metric, and with several sites each column's mean and worst value.
+
+    With many sites the summary rows come first, and most sites are folded.
+    """
+    sites = tuple((site, *map(metric.plain_text, values)) for site, values in by_site.items())
+    if len(by_site) < 2:
+        return replace(table, rows=sites)
+    columns, many = list(zip(*by_site.values(), strict=True)), are_many(tuple(by_site))
+    summary = tuple((name, *map(text, columns)) for name, text in reductions(metric, many=many).items())
+    return _folded(table, sites, summary) if many else replace(table, rows=(*sites, *summary))
+
+
+def _folded(table: Table, sites: Rows, summary: Rows) -> Table:
+    """Fill a table with the summary rows and the rows of many sites, and fold most sites."""
+    each = len(sites) // len(dict.fromkeys(row[0] for row in sites))  # rows of a site
+    return folded(replace(table, rows=(*summary, *sites)), len(summary) + NAMED * each)
 
 
 def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: str) -> Table:
@@ -120,20 +145,37 @@ def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: 
 
     A task without outputs has one row per site and no counts of empty frames. The title names the frames.
     """
-    names = (*group.outputs, "mean")
+    names, many = (*group.outputs, "mean"), are_many(tuple(by_site))
+    if many:
+        by_site = {site: by_site[site] for site in worst_first(by_site, group.first)}
     cells = [(site, record, name) for site, record in by_site.items() for name in names]
-    rows = [(site, name, *_scores([record], name, group), _empty(record, name)) for site, record, name in cells]
+    rows = [(site, name, *_scores(record, name, group), _empty(record, name)) for site, record, name in cells]
     notes = [*remarks(group.metrics), *([_EMPTY_NOTE] if group.outputs else [])]
-    if len(by_site) > 1:
-        records = list(by_site.values())
-        rows += [(kind, name, *_scores(records, name, group, kind), "") for kind in _REDUCE for name in names]
+    summary = _summary(list(by_site.values()), names, group, many=many) if len(by_site) > 1 else []
+    if summary:
         notes.append("Worst site: the worst value of each column")
     note = ". ".join(filter(None, [*notes, spread_remark(by_site, group.first), policy_remark(by_site.values())]))
     headings = [metric.plain_heading for metric in group.metrics]
     if group.outputs:
         head = ("site", "class", *headings, "empty frames: both / truth / prediction")
-        return Table(title, head, tuple(rows), labels=2, note=note, grouped=True)
-    return Table(title, ("site", *headings), tuple((row[0], *row[2:-1]) for row in rows), note=note)
+        table = Table(title, head, (), labels=2, note=note, grouped=True)
+    else:
+        table = Table(title, ("site", *headings), (), note=note)
+        rows, summary = ([(row[0], *row[2:-1]) for row in part] for part in (rows, summary))
+    return _folded(table, tuple(rows), tuple(summary)) if many else replace(table, rows=(*rows, *summary))
+
+
+def _summary(
+    records: Sequence[Mapping[str, Any]], names: Sequence[str], group: Group, *, many: bool
+) -> list[tuple[str, ...]]:
+    """Return the summary rows over the sites, one per reduction and output."""
+    by_metric = [reductions(metric, many=many) for metric in group.metrics]
+    columns = {name: [[score(record, m.name, name) for record in records] for m in group.metrics] for name in names}
+    return [
+        (kind, name, *(texts[kind](values) for texts, values in zip(by_metric, columns[name], strict=True)), "")
+        for kind in by_metric[0]
+        for name in names
+    ]
 
 
 def evaluation_title(run: Run) -> str:
@@ -154,10 +196,9 @@ def _progress(run: Run, site: str, group: Group) -> list[float]:
     return [first, *(score(last, name, output) for output in group.outputs), score(last, name), best]
 
 
-def _scores(records: Sequence[Mapping[str, Any]], name: str, group: Group, reduction: str = MEAN) -> list[str]:
-    """Format all metrics of an output, reduced over the records."""
-    by_metric = {m: [score(record, m.name, name) for record in records] for m in group.metrics}
-    return [metric.plain_text(_REDUCE[reduction](metric, values)) for metric, values in by_metric.items()]
+def _scores(record: Mapping[str, Any], name: str, group: Group) -> list[str]:
+    """Format all metrics of an output."""
+    return [metric.plain_text(score(record, metric.name, name)) for metric in group.metrics]
 
 
 def _empty(metrics: dict[str, Any], name: str) -> str:

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from shared_components.common.counted import counted
+from shared_components.common.counted import counted, first_few
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
+from shared_components.reporting.many_sites import MOST, NAMED
 from shared_components.reporting.records import EARLY, Group, Run, curves, mean, round_number, score, worst_site
 
 _NAMED = 6  # maximum sites in a sentence; more sites are given as a range
@@ -93,7 +94,7 @@ def _gain(run: Run, group: Group) -> str:
     ends = [f"{number(min(values))}–{united(max(values))}" for values in zip(*known.values(), strict=True)]
     ranges = f"from {ends[0]} to {ends[1]}"
     others = [site for site in known if site not in improved]
-    return f"{opening}: {ranges}" + (f"; not at {', '.join(others)}." if others else ".")
+    return f"{opening}: {ranges}" + (f"; not at {first_few(others)}." if others else ".")
 
 
 def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
@@ -138,12 +139,18 @@ def _cost(run: Run) -> str:
 
 
 def _absences(run: Run) -> list[str]:
-    texts = []
-    for site in run.sites:
-        rounds = [round_number(r) for r in run.absent(site)]
+    texts, absent = [], {site: rounds for site in run.sites if (rounds := run.absent(site))}
+    every = sorted(absent, key=lambda site: -len(absent[site])) if len(absent) > MOST else list(absent)
+    named = every[:NAMED] if len(absent) > MOST else every
+    for site in named:
+        rounds = [round_number(r) for r in absent[site]]
         if len(rounds) > 8:
             texts.append(f"{site} is missing from {len(rounds)} rounds between {rounds[0]} and {rounds[-1]}.")
-        elif rounds:
+        else:
             numbers = ", ".join(map(str, rounds))
             texts.append(f"{site} is missing from {'round' if len(rounds) == 1 else 'rounds'} {numbers}.")
+    if more := len(every) - len(named):
+        texts.append(
+            f"{counted(more, 'more site')} missed rounds, each {counted(len(absent[every[NAMED]]), 'round')} or fewer."
+        )
     return texts

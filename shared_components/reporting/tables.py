@@ -24,6 +24,8 @@ class Table:
     grouped: bool = False  # consecutive rows with the same first cell form a group
     groups: tuple[tuple[str, int], ...] = ()  # headings over columns of numbers: (text, number of columns)
     marks: Mapping[tuple[int, int], str] = field(default_factory=dict)  # "best" or "second" by (row, column) from 0
+    shown: int = 0  # number of first rows that a page and a terminal show; 0: all
+    rest: str = ""  # what the other rows are: "58 more sites"
 
     def __post_init__(self) -> None:
         """Replace line breaks in all texts."""
@@ -34,8 +36,9 @@ class Table:
 
 
 def as_text(table: Table) -> str:
-    """Return text with aligned columns for a terminal."""
-    widths = [max(map(_width, column)) for column in zip(table.head, *table.rows, strict=True)]
+    """Return text with aligned columns for a terminal; folded rows are only counted."""
+    rows = table.rows[: table.shown or None]
+    widths = [max(map(_width, column)) for column in zip(table.head, *rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
         spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
@@ -43,8 +46,9 @@ def as_text(table: Table) -> str:
         return "  ".join(cell + s if i < table.labels else s + cell for i, (cell, s) in pairs).rstrip()
 
     ruler = "  ".join("-" * width for width in widths)
+    rest = (f"... and {table.rest}",) if table.rest else ()
     note = (f"({table.note})",) if table.note else ()
-    return "\n".join((table.title, "", line(table.head), ruler, *map(line, table.rows), *note))
+    return "\n".join((table.title, "", line(table.head), ruler, *map(line, rows), *rest, *note))
 
 
 def as_markdown(table: Table) -> str:

@@ -105,6 +105,8 @@ def test_elsewhere_a_line_comes_after_eight_seconds_of_silence_and_none_of_nothi
     clock.now += 100
     board.look()
     assert out.getvalue() == "" and plain_line("", {}) == ""
+    many = plain_line("round 1/4", {f"site-{i}": Step("training") for i in range(64)})
+    assert many.startswith("round 1/4  site-0 training  site-1 ") and many.endswith("site-5 training and 58 more")
     assert plain_line("finish", {}) == "finish" and plain_line("", {"": Step("rendering", 1, 9)}) == "rendering 1/9"
 
 

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.federation.messages import FederationError, Message
+from shared_components.federation.server.enrolment import _minority
 from tests.federation.conftest import SITES, Federation, make_job, same
 from tests.federation.test_initial_weights import given, written
 
@@ -63,6 +64,14 @@ def test_with_two_groups_of_one_size_nobody_can_tell_who_is_wrong(federate, scen
         replies = said(replies, site, card=OTHERWISE["card"][0])
     with pytest.raises(FederationError, match="site-1, site-3 and site-2, site-4 differ in their task"):
         more.send(replies)
+
+
+def test_a_message_names_a_few_of_many_sites_and_counts_the_others():
+    values = {f"site-{i}": "abc"[i % 3] for i in range(60)}
+    with pytest.raises(FederationError) as error:
+        _minority("task", values, "site.yaml")
+    assert str(error.value).startswith("site-0, site-3, site-6, site-9, site-12, site-15 and 14 more and site-1, ")
+    assert str(error.value).count("and 14 more") == 3 and len(str(error.value)) < 300
 
 
 def test_a_site_that_was_left_out_stays_out_after_a_restart(federate):

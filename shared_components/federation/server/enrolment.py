@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.common.counted import counted
+from shared_components.common.counted import FEW, counted, first_few
 from shared_components.common.sanitise import one_line
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, describe_start
@@ -150,7 +150,7 @@ def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str
         return {}
     most, members = max(groups.items(), key=lambda group: len(group[1]))
     if 2 * len(members) <= len(values):
-        names = " and ".join(", ".join(group) for group in groups.values())
+        names = first_few(map(first_few, groups.values()), " and ")
         raise FederationError(f"{names} differ in their {what} ({_difference(*groups)}); make {where} agree")
     return {
         site: f"{members[0]} and {site} differ in their {what} ({_difference(most, value)}); make {where} agree"
@@ -258,7 +258,9 @@ class Admission:
         self._leave_out(_disagreeing(self._method, self._enrolments))
         remaining = [site for site in self.sites if site not in self.left_out]
         if len(remaining) < self._least:
-            raise FederationError(f"{'; '.join(self.left_out.values())}; no round was started")
+            for reason in [*self.left_out.values()][FEW:]:
+                logger.warning("%s", reason)
+            raise FederationError(f"{first_few(self.left_out.values(), '; ')}; no round was started")
         for site in self.sites:
             if site in self.left_out:
                 logger.warning("%s; the run begins without it", self.left_out[site])

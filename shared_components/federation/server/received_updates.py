@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from msgspec.structs import asdict
 
+from shared_components.common.counted import first_few
 from shared_components.core.aggregators.mean import parameter_names, squared_norm
 from shared_components.core.method import Method, Models, Update, site_order
 from shared_components.core.partition import Pieces
@@ -224,13 +225,13 @@ class Masked(Plain):
         try:
             total = masks.take_off(self._attempt, self._masked, self._opened)
         except ValueError as error:
-            reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
-            raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
+            reasons = first_few([str(error), *(f"{site}: {reason}" for site, reason in self._failures.items())], "; ")
+            raise FederationError(f"round {round + 1} has no secure sum: {reasons}") from error
         pieces = FixedPoint(self._total, self._settings.fraction_bits).decode(total, samples, shared)
         try:
             check_pieces(pieces, shared, largest_change=self._job.largest_change)
         except RejectedUpdate as error:
-            sites = ", ".join(update.site for update in updates)
+            sites = first_few(update.site for update in updates)
             problem = f"the secure sum of round {round + 1} cannot be used, and does not show which site is wrong"
             raise FederationError(f"{problem}: {error}; ask {sites}") from error
         return [Update(SUM, round, pieces, samples=samples)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_json
-from shared_components.common.counted import counted
+from shared_components.common.counted import counted, first_few
 from shared_components.common.progress import report_progress
 from shared_components.core.method import Method, Models, Update, load_method, site_order
 from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
@@ -261,7 +261,7 @@ class ServerRunner:
         for site, reason in rejected.items():
             logger.warning("round %d: no update of %s: %s", self.state.round + 1, site, reason)
         if len(updates) < (needed := self.needed(asked)):
-            reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
+            reasons = first_few((f"{site}: {reason}" for site, reason in rejected.items()), "; ")
             valid = counted(len(updates), "valid update")
             raise FederationError(f"round {self.state.round + 1} has {valid} and needs {needed}: {reasons}")
         return updates, rejected
