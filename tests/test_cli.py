@@ -9,25 +9,39 @@ import pytest
 
 from shared_components.cli import COMMANDS, GROUPS, build_parser, listed, main
 from shared_components.commands import methods
+from shared_components.flare.deployment.submission import LATEST
 
+MODULES = ("torch", "numpy", "cv2", "nvflare", "jinja2", "shared_components.commands")
 PROGRAM = """
 import sys
 from shared_components.cli import main
 try:
     main({words})
 finally:
-    print(*[name for name in ("torch", "numpy", "cv2", "shared_components.commands") if name in sys.modules])
+    print(*[name for name in {modules} if name in sys.modules])
 """
+
+
+def run(words):
+    program = PROGRAM.format(words=words, modules=MODULES)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["no-command"], [], ["segment", "--help"]])
 def test_help_version_and_errors_import_nothing_heavy(words):
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(words=words)], capture_output=True, text=True)
+    done = run(words)
     *output, imported = done.stdout.splitlines()
     assert imported == ("shared_components.commands" if "segment" in words else "")
     assert output or done.returncode == 2
     if words == ["--help"]:
         assert all(path.stem.replace("_", "-") in done.stdout for path in COMMANDS.glob("[!_]*.py"))
+
+
+def test_the_options_of_no_command_and_so_the_completion_need_pytorch():
+    words = ["completion", "bash"]
+    done = run(words)
+    *script, imported = done.stdout.splitlines()
+    assert "_surgfl() {" in script and not {"torch", "nvflare", "jinja2"} & set(imported.split())
 
 
 def test_only_the_chosen_command_is_imported_and_all_have_the_same_help():
@@ -86,3 +100,8 @@ def test_a_shell_completes_commands_options_and_their_values(shell, options):
         if shell == "zsh":
             offered = [word for word in offered if word.startswith(line[-1])]
         assert (offered, done.stderr) == (completions.split(), ""), words
+
+
+def test_resuming_a_job_without_a_value_takes_the_newest_run():
+    args = build_parser("job").parse_args(["job", "submit", "fedavg", "--admin", "kit", "--resume"])
+    assert args.resume == LATEST

@@ -1,4 +1,7 @@
-"""One file per `surgfl` sub-command, and the functions that several of them share."""
+"""One file per `surgfl` sub-command, and the functions that several of them share.
+
+`run` imports what needs PyTorch, so that `--help` takes no seconds. Long commands do their work in `_<command>.py`.
+"""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from shared_components.data.files.inventory import OPTION, Inventory
 from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
 from shared_components.data.site_file import write_site
 from shared_components.data.site_inventory import labelled_frames, own_stock, public_stock
-from shared_components.inference.volumes import FOLDER as VOLUMES
+from shared_components.inference import VOLUMES
 
 FILE = "site.yaml"
 _LISTED = 3  # kinds of left-out files that an error message lists

@@ -4,8 +4,6 @@ import argparse
 from pathlib import Path
 
 from shared_components.commands import report_generated
-from shared_components.weights.bundle_files.copies import write_zoo
-from shared_components.weights.bundle_files.make import check_weights, described_bundles, outdated_files, write_bundle
 
 HELP = "generate bundles/<name>/ from bundles/<name>.yaml and shared files"
 
@@ -22,6 +20,14 @@ def run(args: argparse.Namespace) -> int:
     ValueError if a description is invalid, weights differ from their card, --check finds a change, or the folder of
     --zoo exists.
     """
+    from shared_components.weights.bundle_files.copies import write_zoo
+    from shared_components.weights.bundle_files.make import (
+        check_weights,
+        described_bundles,
+        outdated_files,
+        write_bundle,
+    )
+
     if args.zoo:
         print(*write_zoo(args.zoo), sep="\n")
         return 0

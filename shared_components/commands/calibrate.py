@@ -5,12 +5,7 @@ import shlex
 
 from shared_components.commands import add_repeatable, named_sites
 from shared_components.common.progress_display import show_progress
-from shared_components.core import calibration
-from shared_components.core.shipped_weights import shipped_weights
 from shared_components.reporting.tables import Table, as_text
-from shared_components.weights.bundle_files.make import check_with_sharing, write_with_sharing
-from shared_components.weights.shipping.calibrating import calibrate
-from shared_components.weights.shipping.weights import real_sites
 
 HELP = "calibrate a bundle's weights: probabilities, and the warning about unlike video"
 
@@ -22,6 +17,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the calibration beside the weights, and the cards of the bundles; after a ValueError nothing changes."""
+    from shared_components.core import calibration
+    from shared_components.core.shipped_weights import shipped_weights
+    from shared_components.weights.bundle_files.make import check_with_sharing, write_with_sharing
+    from shared_components.weights.shipping.calibrating import calibrate
+    from shared_components.weights.shipping.weights import real_sites
+
     weights = shipped_weights(args.bundle)
     files = named_sites(args.real)
     check_with_sharing([weights.parents[1].name])

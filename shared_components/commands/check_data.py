@@ -8,7 +8,6 @@ from pathlib import Path
 from shared_components.commands import add_clip
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
-from shared_components.core.task import make_task
 from shared_components.data.check import check_site
 from shared_components.data.files.images import DataError
 from shared_components.data.published import compare_with_published
@@ -78,6 +77,8 @@ def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> b
 
 def _targets(site: Site) -> tuple[str, ...]:
     """Return the targets of the site's task, or all of the data set; ValueError if the task is unknown."""
+    from shared_components.core.task import make_task
+
     if not site.task:
         return site.source.reader.targets_under(site.root)
     try:

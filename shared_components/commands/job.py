@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from shared_components.commands import add_repeatable
 from shared_components.common.counted import counted
 from shared_components.common.sanitise import printable
-from shared_components.flare.deployment.submission import LATEST, find_job, parse_settings, write_submission
 from shared_components.reporting.tables import Table, as_text
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     submit = verbs.add_parser("submit", help="submit a job and print its id")
     submit.add_argument("job", metavar="METHOD_OR_FOLDER", help="name of a shipped job, or a job folder")
     resume = "continue the run of an earlier job; without a value, the newest run"
-    submit.add_argument("--resume", nargs="?", const=LATEST, metavar="JOB_ID or RUN", help=resume)
+    submit.add_argument("--resume", nargs="?", const="latest", metavar="JOB_ID or RUN", help=resume)
     add_repeatable(submit, "--set", "KEY=VALUE", "job setting, such as rounds=5 or training.iterations=10")
     submit.add_argument("--watch", action="store_true", help="watch the job until it ends")
     verbs.add_parser("list", help="list all jobs and their states")
@@ -43,7 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out the action; return the exit code of a watched job's final state."""
-    from shared_components.flare.admin import connect  # nvflare takes seconds
+    from shared_components.flare.admin import connect
+    from shared_components.flare.deployment.submission import find_job, parse_settings, write_submission
 
     if args.verb == "submit":
         with tempfile.TemporaryDirectory(prefix="surgfl-") as folder:

@@ -3,8 +3,6 @@
 import argparse
 
 from shared_components.commands import report_generated
-from shared_components.flare.deployment.job_files import outdated_files, write_jobs
-from shared_components.flare.deployment.job_folder import jobs_folder
 
 HELP = "generate nvflare_jobs/<name>/ from nvflare_jobs/jobs.yaml"
 
@@ -15,6 +13,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files that change and list them; ValueError if jobs.yaml is invalid, or --check finds a change."""
+    from shared_components.flare.deployment.job_files import outdated_files, write_jobs
+    from shared_components.flare.deployment.job_folder import jobs_folder
+
     folder = jobs_folder()
     report_generated(args, outdated_files(folder) if args.check else write_jobs(folder), of="jobs.yaml")
     return 0

@@ -6,11 +6,6 @@ from pathlib import Path
 import yaml
 
 from shared_components.common.atomic import between_marks, write_text
-from shared_components.core.bundle import load_bundle
-from shared_components.core.method import load_method, method_names
-from shared_components.core.training import reason_for_misfit
-from shared_components.networks.bundle_config import weightless
-from shared_components.reporting.methods import MARKS, methods_markdown
 
 HELP = "print the table of methods: partition, objective, aggregator, data sent"
 
@@ -23,6 +18,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table as Markdown, write it, or list methods that fit; ValueError if FILE has no marks."""
+    from shared_components.core.bundle import load_bundle
+    from shared_components.core.method import load_method, method_names
+    from shared_components.core.training import reason_for_misfit
+    from shared_components.networks.bundle_config import weightless
+    from shared_components.reporting.methods import MARKS, methods_markdown
+
     if args.network:
         is_definition = args.network.lstrip().startswith("{")
         network = weightless(yaml.safe_load(args.network) if is_definition else load_bundle(args.network).network)

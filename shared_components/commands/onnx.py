@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from shared_components.commands import add_model, open_model
-from shared_components.networks.onnx_file import OnnxError, export_onnx
 
 HELP = "export a model to ONNX with dynamic batch, height and width, and compare it with PyTorch"
 _SMALL = (64, 96)  # compared in addition to the model's size
@@ -17,6 +16,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, compare, and report the largest difference; after a ValueError there is no file."""
+    from shared_components.networks.onnx_file import OnnxError, export_onnx
+
     path, model = open_model(args)
     if (kind := model.task.card.kind) != "segmentation":
         raise OnnxError(f"checkpoint {path} has learnt {kind}; models of segmentation can be exported")

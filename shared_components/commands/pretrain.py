@@ -1,19 +1,18 @@
 """`surgfl pretrain`: weights for a bundle, trained only on rendered scenes."""
 
+from __future__ import annotations
+
 import argparse
 import shlex
 import sys
 from pathlib import Path
-
-import cv2
-import torch
+from typing import TYPE_CHECKING
 
 from shared_components.commands import add_repeatable
-from shared_components.common import machine
 from shared_components.common.counted import counted
-from shared_components.core.initial_weights import parse_start, source_of
-from shared_components.weights.pretraining.plan import Settings, read_sizes
-from shared_components.weights.pretraining.train import Pretraining
+
+if TYPE_CHECKING:
+    from shared_components.weights.pretraining.plan import Settings
 
 HELP = "pre-train a bundle's network on rendered scenes, without any hospital's data"
 
@@ -46,6 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train until the last step; 130 if interrupted. After a ValueError nothing was overwritten."""
+    import cv2
+    import torch
+
+    from shared_components.common import machine
+    from shared_components.weights.pretraining.train import Pretraining
+
     for name, least in (("threads", 1), ("save_every", 1), ("check_every", 1), ("workers", 0)):
         value = getattr(args, name)
         if value is not None and value < least:
@@ -69,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
 
 def settings(args: argparse.Namespace) -> Settings:
     """Return the settings that determine the weights."""
+    from shared_components.common import machine
+    from shared_components.core.initial_weights import parse_start, source_of
+    from shared_components.weights.pretraining.plan import Settings, read_sizes
+
     kind, file = parse_start(args.start)
     source = source_of(kind, args.bundle, file)
     return Settings(

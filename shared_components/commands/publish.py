@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-from shared_components.weights.bundle_files.copies import publish
-
 HELP = "write a bundle with weights and model card as a folder for the Hugging Face Hub"
 
 
@@ -15,6 +13,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder and print the upload command; after a ValueError there is no folder."""
+    from shared_components.weights.bundle_files.copies import publish
+
     name = publish(args.bundle, args.to)
     print(f"{args.to}: written; `hf auth login` and `hf upload USER/{name} {args.to}` push it, with your name for USER")
     return 0

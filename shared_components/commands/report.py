@@ -6,7 +6,6 @@ from typing import Any
 
 from shared_components.commands import add_repeatable
 from shared_components.reporting.records import load_evaluations, load_run
-from shared_components.reporting.report import build_report, refuse_to_replace
 from shared_components.reporting.score_tables import demo_text
 
 HELP = "print a run's scores and write its HTML report"
@@ -20,6 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table and the page's path; RecordError if records are unreadable, or the page replaces other files."""
+    from shared_components.reporting.report import build_report, refuse_to_replace
+
     compared = _evaluations(args.evaluations)
     records = load_run(args.folder, evaluations=list(compared.values())[-1] if compared else None, compared=compared)
     refuse_to_replace(records, args.out)

@@ -1,24 +1,28 @@
 """`surgfl train FOLDER`: train a model on a few labelled frames within minutes, and score it before and after."""
 
+from __future__ import annotations
+
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from shared_components.commands import add_device, parsed
 from shared_components.commands._describe import FILE, add_description, describe, description_options
 from shared_components.common.arguments import height_and_width
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
-from shared_components.core.task import Scores
 from shared_components.data.samples import SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site, write_site
-from shared_components.weights.fine_tuning.frames import with_test
 from shared_components.weights.fine_tuning.plan import Settings
-from shared_components.weights.fine_tuning.train import Outcome, fine_tune
+
+if TYPE_CHECKING:
+    from shared_components.core.task import Scores
+    from shared_components.weights.fine_tuning.train import Outcome
 
 HELP = "train a model on a folder of labelled frames within minutes"
 
@@ -42,6 +46,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Train and print scores and files; 130: interrupted. After a ValueError no new model was written."""
+    from shared_components.weights.fine_tuning.train import fine_tune
+
     path = args.folder / FILE
     # a file from answers stays; a file that follows from options is written again by the corrected command
     from_options = args.folder.is_dir() and not path.exists() and bool(description_options(args))
@@ -73,6 +79,8 @@ def described(args: Namespace) -> Site:
     A folder of two videos gets a test: the second video is cut by time. SiteError if the folder cannot be described, or
     has a site.yaml and the options describe it again.
     """
+    from shared_components.weights.fine_tuning.frames import with_test
+
     path = args.folder / FILE if args.folder.is_dir() else args.folder
     if path.is_file() or not args.folder.is_dir():
         if given := description_options(args):

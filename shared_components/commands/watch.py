@@ -1,19 +1,22 @@
 """`surgfl watch`: follow a run by its records, in a simulator or at a server."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared_components.commands import add_place
 from shared_components.common.progress_display import can_move
 from shared_components.common.sanitise import printable
 from shared_components.common.step_file import read_step
-from shared_components.federation.messages import FederationError
-from shared_components.federation.runs import run_cleanup
-from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.records import load_run
 from shared_components.reporting.watch_view import frame
+
+if TYPE_CHECKING:
+    from shared_components.federation.runs.run_cleanup import KeptRun
 
 HELP = "follow a run: rounds, sites, scores; exit status 0: running or finished, 1: failed, 2: no run, 3: stopped"
 CODES = {"running": 0, "finished": 0, "stopped": 3}  # as in `surgfl job watch`; 1 for other ends
@@ -26,6 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Follow the run to its end; without a terminal print one frame. Return an exit code for the run's status."""
+    from shared_components.federation.messages import FederationError
+    from shared_components.federation.runs import run_cleanup
+
     try:
         runs = run_cleanup.find_runs(args.place)
     except FederationError as error:
@@ -45,6 +51,8 @@ def _follow(folder: Path) -> KeptRun:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
+
+    from shared_components.federation.runs import run_cleanup
 
     def look() -> KeptRun:
         kept = run_cleanup.read_run(folder)

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import ModuleType
 
 from shared_components.commands import Parser, pretrain, ship
-from shared_components.weights.shipping.recipe import CHOICE, choose, line_of, read_real, read_recipe, words_of
 
 HELP = "train, choose and ship weights of bundles by a recipe; repeat the command to resume"
 
@@ -24,6 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train the missing stages, choose weights and ship them; 130 if interrupted."""
+    from shared_components.weights.shipping.recipe import CHOICE, choose, line_of, read_real, read_recipe, words_of
+
     recipe, real = read_recipe(args.recipe), read_real(args.real)
     machine = [f"--{name}={value}" for name in ("threads", "workers") if (value := getattr(args, name)) is not None]
     stages = [_parsed(pretrain, [*words_of(recipe, name, args.out), *machine]) for name in recipe.stages]

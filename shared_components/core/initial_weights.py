@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from shared_components.core.card import Card
 from shared_components.core.method import State
 from shared_components.core.shipped_weights import sha256_of, verified_weights
+from shared_components.core.training_settings import FILE, RANDOM, RENDERED
 from shared_components.data.files.classes import coarser_ids
 from shared_components.data.splits import SEEN
 from shared_components.networks import checkpoints
@@ -29,7 +30,6 @@ from shared_components.networks.vit import Vit
 from shared_components.networks.vit_checkpoint import in_timm_layout, is_another, load_vit
 
 START_VARIABLE = "SURGFL_START_WEIGHTS"
-RANDOM, RENDERED, FILE = "random", "rendered", "file"
 
 
 def start_weights() -> Path | None:

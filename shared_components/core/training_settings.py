@@ -17,6 +17,7 @@ Precision = Literal["float32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Start = Literal["random", "rendered", "file"]
 STARTS: tuple[Start, ...] = get_args(Start)
+RANDOM, RENDERED, FILE = get_args(Start)
 MOST_ROUNDS = 1_000_000
 Rate = Annotated[float, Meta(ge=0, le=1000.0)]
 Beta = Annotated[float, Meta(ge=0, lt=1)]

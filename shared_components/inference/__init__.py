@@ -1,6 +1,8 @@
 """Inference with a trained model: read frames; write masks, an overlay video and tables."""
 
 MASK_FORMATS = ("png", "none")
+VOLUMES = "nifti"
+"""Output folder of NIfTI volumes."""
 PACKAGES = {"torch": ("torch",), "openvino": ("openvino",), "onnx": ("onnxruntime", "onnxscript")}
 """Packages of each inference backend."""
 BACKENDS = ("auto", *PACKAGES)

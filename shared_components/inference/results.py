@@ -14,14 +14,13 @@ import numpy as np
 from shared_components.common.atomic import NotWritten, not_written
 from shared_components.core.evaluation import write_picture
 from shared_components.core.task import Answer, Task
-from shared_components.inference import MASK_FORMATS, InferenceError
+from shared_components.inference import MASK_FORMATS, VOLUMES, InferenceError
 from shared_components.inference.doubtful import DoubtWatch
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.out_of_distribution import Likeness, Watch
 from shared_components.inference.video import H264Video
 from shared_components.inference.visible import FRAMES, INTERVALS, Stretch, VisibleTables
-from shared_components.inference.volumes import FOLDER as VOLUMES
 from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
 
 OVERLAYS, MASKS = "overlays", "masks"  # output folders: overlays for viewing, and masks of class ids

@@ -18,7 +18,6 @@ from shared_components.inference.frames import FrameStream, Shot
 if TYPE_CHECKING:  # nibabel is imported only to write volumes
     from shared_components.data.files.nifti import LabelWriter, PictureWriter
 
-FOLDER = "nifti"
 LABELS, FRAMES, NAMES = "labels", "frames", "labels.txt"
 
 

@@ -5,6 +5,7 @@ plain averaging over the sites, 0 uses only one site.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -32,7 +33,7 @@ def matrices(run: Run, round: int | None = None) -> dict[str, list[list[float]]]
     return {layer: [[_weight(mixing, s, layer, t) for t in run.sites] for s in run.sites] for layer in layers}
 
 
-def spread(weights: dict[str, list[list[float]]], sites: int) -> float:
+def spread(weights: Mapping[str, Sequence[Sequence[float]]], sites: int) -> float:
     """Return the largest distance of a weight from 1 / K, at least 0.25 / K so that noise stays pale."""
     values = [v for rows in weights.values() for row in rows for v in row if math.isfinite(v)]
     return max([0.25 / sites, *(abs(v - 1 / sites) for v in values)])

@@ -3,7 +3,7 @@
 import sys
 
 from shared_components.cli import build_parser
-from shared_components.commands.compare import chosen, planned
+from shared_components.commands._compare import chosen, planned
 
 args = build_parser().parse_args(sys.argv[1:])
 runs = planned(args, chosen(args))

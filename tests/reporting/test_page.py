@@ -14,6 +14,7 @@ RUNS = {
     "pfedsis": {"rounds": 3}, "fedavg": {"rounds": 2, "mixing": False},
     "two tasks": {"sites": ("a", "b", "c"), "rounds": 2, "depth": ("c",)},
     "long names": {"sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(8)), "rounds": 2},
+    "many sites": {"sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(14)), "rounds": 2},
     "not begun": {"done": 0},
 }  # fmt: skip
 
@@ -34,7 +35,7 @@ def unfold(view):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_fits_its_window_is_legible_and_accessible(make_run, open_page, name):
     """Wide and narrow, and in the dark, whose colours are the same at every width."""
-    view = unfold(open_page(page(make_run, tested=name == "pfedsis", **RUNS[name])))
+    view = unfold(open_page(page(make_run, tested=name in ("pfedsis", "many sites"), **RUNS[name])))
     for width in (WIDE, NARROW):
         view.resize(width)
         assert (view.sideways(), view.violations(), view.problems, view.requests) == (0, [], [], [])

@@ -90,7 +90,6 @@ KINDS: dict[str, Kind] = {
     **{n: Kind(partial(Numbered, n), (*_NUMBERS, "seed"), _NUMBERS) for n in ("random", "gaussian", "one_hot")},
 }
 DEFAULT: EncoderKind = "precomputed"
-READERS = [name for name, kind in KINDS.items() if "folder" in kind.takes]  # kinds for any text, which can fill a file
 
 
 def encode(

@@ -17,8 +17,8 @@ from typing import Any
 
 from shared_components.common.counted import counted
 from shared_components.experiments.comparison import plan
+from shared_components.experiments.comparison.names import NAMES, RESNET, STARTS
 from shared_components.experiments.comparison.plan import DataChanges, Hospitals, Preset, Scale, Variant, Versus
-from shared_components.experiments.comparison.starts import NAMES, RESNET, STARTS
 
 BUNDLE = "fl_endovit"
 SAM = {"adaptive": True, "rho": 0.7, "eta": 0.2}  # the released code's values for adaptive FedSAM

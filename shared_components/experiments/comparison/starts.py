@@ -10,16 +10,11 @@ from shared_components.core import initial_weights
 from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, load_initial_weights, source_of
+from shared_components.experiments.comparison.names import GIVEN, NAMES
 from shared_components.experiments.comparison.plan import Preset, Run, Scale, Variant, at_scale
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
 
-STARTS = {RANDOM: "Random", "imagenet": "ImageNet", "centralised": "CEN-EndoViT", "federated": "FL-EndoViT"}
-"""Initial weights of rows, and their names in labels."""
-RESNET = "resnet"
-NAMES = STARTS | {RESNET: "RN50"}
-"""Initial weights with the start of the ResNet-50 baseline."""
-GIVEN = tuple(name for name in NAMES if name != RANDOM)
 SHIPPED = "federated"  # start of the shipped weights, which needs no file
 
 Files = Mapping[str, Path]

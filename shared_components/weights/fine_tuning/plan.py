@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared_components.common.arguments import between
-from shared_components.core.initial_weights import RENDERED
+from shared_components.core.training_settings import RENDERED
 
 CPU_BATCH, GPU_BATCH = 4, 8
 EPOCHS = 40  # target number of passes over the training frames

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from shared_components.commands.text_vectors import known_texts
+from shared_components.commands._text_vectors import known_texts
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.text import pretrained
 from shared_components.core.text.pretrained import open_clip, open_sentence

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.commands.text_vectors import known_texts
+from shared_components.commands._text_vectors import known_texts
 from shared_components.core.method import SiteFacts
+from shared_components.core.text import READERS
 from shared_components.core.text.pretrained import MINILM, MINILM_SHA256
-from shared_components.core.text.site_text import LETTERS, SURGERIES, SiteText, site_text, task_text
+from shared_components.core.text.site_text import KINDS, LETTERS, SURGERIES, SiteText, site_text, task_text
 from shared_components.core.text.vectors import SHIPPED, Vector, add_vectors, read_vectors
 from shared_components.data.files.classes import CLASS_MAPS
 from shared_components.data.profile_items import check_item
@@ -208,3 +209,7 @@ def test_vectors_differ_between_texts_and_are_near_where_surgeries_are():
     looks = [text for text in known_texts() if text.startswith("synthetic: ")]
     assert len(looks) == len(LOOKS) + 1
     assert max(likeness(surgery, look) for surgery in SURGERIES for look in looks) < 0.35
+
+
+def test_an_encoder_with_a_folder_reads_any_text():
+    assert tuple(kind for kind, encoder in KINDS.items() if "folder" in encoder.takes) == READERS

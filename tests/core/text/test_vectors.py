@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from shared_components.cli import main
-from shared_components.commands.text_vectors import known_texts
+from shared_components.commands._text_vectors import known_texts
 from shared_components.core.text.pretrained import open_clip
 from shared_components.core.text.vectors import HEADER, TENSOR, Vector, add_vectors, read_vectors
 
@@ -125,7 +125,7 @@ def test_texts_are_added_to_a_file_of_ones_own(clip_folder, tmp_path, capsys):
 
 def test_known_texts_are_computed(sentence_folder, tmp_path, monkeypatch):
     """Of shorter ones: the tiny encoder takes eight tokens."""
-    monkeypatch.setattr("shared_components.commands.text_vectors.known_texts", lambda: ("a", "b"))
+    monkeypatch.setattr("shared_components.commands._text_vectors.known_texts", lambda: ("a", "b"))
     own = tmp_path / "own.safetensors"
     assert main(["text-vectors", "--known", "--folder", str(sentence_folder), "--file", str(own)]) == 0
     assert read_vectors(own).texts == ("a", "b") and read_vectors(own).kind == "sentence"

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.commands import compare
+from shared_components.commands import _compare as compare
 from shared_components.core.card import Card
 from shared_components.experiments.comparison.pictures import TESTED
 from shared_components.experiments.comparison.plan import Run, Variant, at_scale, resolved, scale_of

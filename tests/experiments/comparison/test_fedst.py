@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from shared_components.commands import compare
+from shared_components.commands import _compare as compare
 from shared_components.core.bundle import load_bundle
 from shared_components.core.method import SiteFacts, load_method, method_names
 from shared_components.core.partition import Role, partition_network

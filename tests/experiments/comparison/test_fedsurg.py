@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from safetensors.torch import load_file
 
-from shared_components.commands import compare
+from shared_components.commands import _compare as compare
 from shared_components.experiments.comparison import plan
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.plan import HELD_OUT, Run, Variant, finished, resolved, scale_of

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shared_components.cli import main
-from shared_components.commands import compare
+from shared_components.commands import _compare as compare
 from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition

@@ -15,12 +15,12 @@ import torch
 import yaml
 from torch import nn
 
-from shared_components.commands import compare
+from shared_components.commands import _compare as compare
 from shared_components.core.method import load_method, method_names
 from shared_components.core.site_fingerprint import fingerprint
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
-from shared_components.experiments.comparison import plan, schedule
+from shared_components.experiments.comparison import names, plan, schedule
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant
 from shared_components.experiments.comparison.presets import PRESETS, preset_named, with_arguments, with_network
 from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
@@ -317,3 +317,8 @@ def test_a_network_that_remembers_is_timed_frame_by_frame_and_another_by_whole_s
         network = nn.Sequential(Remembering())
         assert _frames_per_second(network, frames, 32, 64) > 0
         assert network[0].seen == [shape] * (1 + TIMED)
+
+
+def test_the_names_in_the_help_are_those_of_all_presets_and_scales():
+    """`names` repeats them, because the presets need PyTorch."""
+    assert tuple(PRESETS) == names.PRESETS and tuple(SCALES) == names.SCALES

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from shared_components.commands import compare
+from shared_components.commands import _compare as compare
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.experiments.comparison.starts import given_starts, start_of
 from shared_components.networks.checkpoints import save_weights

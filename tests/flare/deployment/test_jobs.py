@@ -11,7 +11,6 @@ import pytest
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 
 from shared_components.cli import main
-from shared_components.commands import jobs as command
 from shared_components.core.method import method_names
 from shared_components.federation.messages import Job, with_changes
 from shared_components.flare.deployment.job_files import described_jobs, outdated_files
@@ -28,7 +27,7 @@ def args_of(job: Path) -> dict:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     copy = shutil.copytree(jobs_folder(), tmp_path / "nvflare_jobs")
-    monkeypatch.setattr(command, "jobs_folder", lambda: copy)
+    monkeypatch.setattr("shared_components.flare.deployment.job_folder.jobs_folder", lambda: copy)
     return copy
 
 

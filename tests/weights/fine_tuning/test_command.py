@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-from shared_components.commands import train as command
 from shared_components.core.trained_model import load_trained
 from shared_components.data.site_file import load_site
 from tests.data.custom.conftest import NAMED, lay, photograph
@@ -78,7 +77,7 @@ def test_too_few_frames_and_other_paths_end_with_one_sentence_and_no_model(folde
 
 
 def test_an_interruption_says_that_nothing_was_written(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(command, "fine_tune", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("shared_components.weights.fine_tuning.train.fine_tune", Mock(side_effect=KeyboardInterrupt))
     for _ in range(2):  # the same command begins again
         assert main(["train", str(folder()), *NAMED, *SMALL]) == 130
         assert "interrupted; no model was written" in capsys.readouterr().out

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from shared_components.cli import main
-from shared_components.commands import calibrate as command
 from shared_components.core.calibration import FILE, encoder_features, read_calibration, resized_frame
 from shared_components.core.shipped_weights import MODEL, sha256_of
 from shared_components.core.trained_model import load_trained
@@ -35,7 +34,9 @@ def real(tmp_path):
 
 
 def test_weights_are_calibrated_and_others_anew(toy_bundles, pretrained, weights, real, monkeypatch, capsys):
-    monkeypatch.setattr(command, "calibrate", partial(calibrate, plan=Plan(3, 3, 2, 1)))
+    monkeypatch.setattr(
+        "shared_components.weights.shipping.calibrating.calibrate", partial(calibrate, plan=Plan(3, 3, 2, 1))
+    )
     assert shipped(pretrained, *NONE_SCORED) == 0
     assert "next: surgfl calibrate one" in capsys.readouterr().out
     assert main(["calibrate", "one", "--real", f"limit={real}"]) == 2

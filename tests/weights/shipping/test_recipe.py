@@ -77,7 +77,7 @@ def test_a_recipe_trains_chooses_and_ships_once(recipe, toy_bundles, tmp_path, m
 def test_a_stop_ends_the_recipe_and_nothing_is_chosen(recipe, toy_bundles, tmp_path, monkeypatch):
     codes = iter((0, 130))
     monkeypatch.setattr(pretrain, "run", lambda args: next(codes))
-    monkeypatch.setattr(weights, "choose", lambda *_: pytest.fail("chosen too early"))
+    monkeypatch.setattr("shared_components.weights.shipping.recipe.choose", lambda *_: pytest.fail("chosen too early"))
     assert main(["weights", recipe(), "--out", str(tmp_path / "out")]) == 130
 
 

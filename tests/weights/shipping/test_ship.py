@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from shared_components.cli import main
-from shared_components.commands import ship
+from shared_components.commands import _ship as ship
 from shared_components.core.evaluation import network_input
 from shared_components.core.initial_weights import load_initial_weights
 from shared_components.core.metrics import frame_scores, summarise
