@@ -1,4 +1,4 @@
-"""Write numbers with nouns, and lists of which only the first entries fit into a message."""
+"""Write numbers with nouns, and shorten long lists for a message."""
 
 from collections.abc import Iterable
 

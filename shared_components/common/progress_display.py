@@ -130,7 +130,10 @@ def can_move(out: TextIO) -> bool:
 
 
 def plain_line(title: str, steps: Mapping[str, Step]) -> str:
-    """Return ``round 2/4  site-1 training 12/26 loss 0.412``; of many sites the first few; empty without steps."""
+    """Return ``round 2/4  site-1 training 12/26 loss 0.412``.
+
+    The line names the first few of many sites. It is empty without steps.
+    """
     parts = [f"{name} {step}" if name else str(step) for name, step in steps.items()]
     return "  ".join([*([title] if title else []), *([first_few(parts, "  ")] if parts else [])])
 

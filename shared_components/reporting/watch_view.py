@@ -29,8 +29,8 @@ def frame(
     """Draw the state of a run; without records, during enrolment or in a site's folder, only the sites' steps.
 
     `status` is a word such as ``running``, `steps` are the current steps of the sites on this machine, `since` are
-    the seconds since the last record, and `size` is the terminal's (columns, lines). If the sites do not fit, those
-    with missing updates come first, then those at work, then those with the worst scores; the others are counted.
+    the seconds since the last record, and `size` is the terminal's (columns, lines). If the sites do not fit, sites
+    with missing updates come first, then working sites, then the worst scores. The other sites are counted.
     """
     columns, lines = size or (_UNLIMITED, _UNLIMITED)
     if run is None:
@@ -87,7 +87,7 @@ def _narrowed(table: Table, columns: int) -> Table:
     excess = max(map(len, as_text(replace(table, title="", note="", rest="")).splitlines())) - columns
     for column, least in ((2, 16), (0, 12)):
         if excess > 0 and column < table.labels:
-            longest = max(len(row[column]) for row in table.rows)
+            longest = max(len(row[column]) for row in table.rows[: table.shown or None])
             most = max(least, longest - excess)
             excess -= max(0, longest - most)
             table = replace(table, rows=tuple(_shortened(row, column, most) for row in table.rows))

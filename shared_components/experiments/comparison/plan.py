@@ -63,7 +63,7 @@ class Variant:
     trains: bool = True  # False: evaluate the initial weights (one step with learning rate 0)
     shows: Mapping[str, str] = field(default_factory=dict)  # for several rows: label to model of the run, see `models`
     after: Variant | None = None  # start from the shared model of this row's run with the same seed
-    start: str = ""  # initial weights, a key of `names.STARTS`; empty: those of the comparison
+    start: str = ""  # initial weights, a key of `names.STARTS`; empty: as in the comparison
 
     @property
     def needs_server(self) -> bool:
