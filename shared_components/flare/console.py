@@ -18,6 +18,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.utils.log_utils import LogMode, default_log_dict
 
 from shared_components.common.atomic import write_json
+from shared_components.common.counted import FEW, counted
 from shared_components.common.progress import Step, listening
 from shared_components.common.progress_display import PAUSE, Board
 from shared_components.common.sanitise import printable
@@ -27,6 +28,7 @@ LOG, RECORDS = "log.txt", "log.json"  # in a party's folder of the workspace
 FAILED, STOPPED = "FAILED: ", "STOPPED: "  # begin the log's line with the reason of an early end
 OURS = "shared_components"
 SERVER = "server"
+_MOST_SITES = 12  # maximum sites whose lines are all shown
 _LONGEST = 400  # characters of an error of FLARE
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,8 @@ class LogConsole:
 class SimulatorConsole:
     """A simulator's standard output; only the server's process writes to it.
 
-    After ``pause`` seconds without output a line reports the sites' progress.
+    After ``pause`` seconds without output a line reports the sites' progress. With many sites, the lines of most sites
+    are only in their logs. Warnings and errors of all sites are shown.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class SimulatorConsole:
         self._steps: Callable[[], Mapping[str, Step]] = dict
         self._server: dict[str, Step] = {}  # the server's own step, shown if no site works
         self._records = {site: workspace / site / RECORDS for site in sites}
+        self._quiet = sites[FEW:] if len(sites) > _MOST_SITES else ()
+        self._hidden = f"lines of {counted(len(self._quiet), 'more site')} are only in {workspace}/<site>/{LOG}"
         self._positions = dict.fromkeys(sites, 0)  # bytes of `_records` that were read
         self._handler = ConsoleHandler(self._board.say, workspace / SERVER / LOG)
         self._listening = ExitStack()
@@ -89,7 +94,10 @@ class SimulatorConsole:
         for site, path in self._records.items():
             for record in self._new_records(site, path):
                 level = logging.getLevelNamesMapping().get(record["levelname"], logging.INFO)
-                if line := console_line(record["fullName"], level, record["message"], site, path.with_name(LOG)):
+                line = console_line(record["fullName"], level, record["message"], site, path.with_name(LOG))
+                if line and level < logging.WARNING and site in self._quiet:
+                    line, self._hidden = self._hidden, ""
+                if line:
                     self.say(line)
 
     def end(self) -> None:

@@ -44,6 +44,23 @@ def simulator(tmp_path, root):
     simulator_console.close()
 
 
+def test_of_many_sites_the_first_few_speak_and_all_may_warn(tmp_path):
+    sites = [f"site-{i}" for i in range(1, 17)]
+    for site in sites:
+        (tmp_path / site).mkdir()
+        texts = (("INFO", f"{site} begins"), ("WARNING", f"{site} is slow"))
+        records = [{"fullName": "shared_components.site", "levelname": name, "message": text} for name, text in texts]
+        (tmp_path / site / console.RECORDS).write_text("".join(json.dumps(record) + "\n" for record in records))
+    board = console.SimulatorConsole(tmp_path, sites, out=io.StringIO(), pause=1e9)
+    board.look()
+    lines = board._board._out.getvalue().splitlines()
+    assert [line for line in lines if "begins" in line] == [f"{site} begins" for site in sites[:6]]
+    assert [line for line in lines if "slow" in line] == [f"warning: {site} is slow" for site in sites]
+    assert [line for line in lines if "more sites" in line] == [
+        f"lines of 10 more sites are only in {tmp_path}/<site>/log.txt"
+    ]
+
+
 def test_only_flares_default_console_is_replaced():
     assert console.is_default(context("concise")) and console.is_default(context(None))
     assert not console.is_default(context("full")) and not console.is_default(context("/my/log_config.json"))
