@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 OUT ?= demo
 TESTS_AT_ONCE ?= 2
+DEMO_AT_ONCE ?= 3  # two trainings and a scoring take 6 GB of memory; 1: half as much
 
 export OMP_NUM_THREADS ?= 1
 # Images often set it; without compiled modules, each of the hundreds of processes of the tests imports 2 s longer.
@@ -43,22 +44,30 @@ demo: install  ## three synthetic hospitals train PFedSIS together; prints table
 	surgfl render --out $(OUT)/data --sites 3 --looks narrowband,bluelight,greenlight --seed 587 --frames 6 --videos 1,1,4 \
 	  --preview $(OUT)/sites.png
 	surgfl check-data $(OUT)/data
-	nvflare simulator nvflare_jobs/local -w $(OUT)/alone -n 3 -t 3
-	nvflare simulator nvflare_jobs/pfedsis -w $(OUT)/ws -n 3 -t 3
 	rm -rf $(OUT)/evaluations
-	@echo "scoring what the sites received, what each made of it alone, and together, on their test videos"
-	@$(MAKE) --no-print-directory -j 3 score-received score-alone score-together
+	@echo "training together; meanwhile each hospital trains alone (log: $(OUT)/alone.txt), and the start is scored"
+	@$(MAKE) --no-print-directory -j $(DEMO_AT_ONCE) train-together score-alone score-received
+	@echo "scoring the models that were trained together, on the sites' test videos"
+	@$(MAKE) --no-print-directory score-together
 	surgfl report $(RUN) --evaluations "as received=$(OUT)/evaluations/received" \
 	  --evaluations "trained alone=$(OUT)/evaluations/alone" \
 	  --evaluations "together=$(OUT)/evaluations/together" --out $(OUT)/ws/report/index.html
 
-score-%:  # one process for all sites: MONAI's import takes longer than a site's frames
+train-together:
+	nvflare simulator nvflare_jobs/pfedsis -w $(OUT)/ws -n 3 -t 3
+
+train-alone:  # silent: the terminal shows the training together
+	@nvflare simulator nvflare_jobs/local -w $(OUT)/alone -n 3 -t 3 > $(OUT)/alone.txt 2>&1 || { cat $(OUT)/alone.txt; exit 1; }
+
+score-alone: train-alone
+
+score-%:  # imports MONAI, which takes longer than a site's frames, once for all sites
 	@mkdir -p $(OUT)/evaluations/$*
-	@( while sleep 6; do echo "$*: still scoring"; done ) & still=$$!; trap "kill $$still" EXIT; \
-	  python -c "from monai.bundle import run; [run(config_file=$(EVALUATE), site_config=f'$(OUT)/data/{site}/site.yaml', \
-	  checkpoint=f'$($*)', output_dir=f'$(OUT)/evaluations/$*/{site}') for site in '$(SITES)'.split()]" \
+	@python -c "from multiprocessing import get_context; from monai.bundle import run; sites = [get_context('fork').Process( \
+	  target=run, kwargs=dict(config_file=$(EVALUATE), site_config=f'$(OUT)/data/{site}/site.yaml', checkpoint=f'$($*)', \
+	  output_dir=f'$(OUT)/evaluations/$*/{site}')) for site in '$(SITES)'.split()]; \
+	  [site.start() for site in sites]; [site.join() for site in sites]; raise SystemExit(any(site.exitcode for site in sites))" \
 	  > $(OUT)/evaluations/$*.txt 2>&1 || { cat $(OUT)/evaluations/$*.txt; exit 1; }
-	@echo "$*: scored at $(SITES)"
 
 test: install  ## run the fast tests, $(TESTS_AT_ONCE) at once: minutes
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile -m "not slow"
