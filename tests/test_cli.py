@@ -11,7 +11,7 @@ from shared_components.cli import COMMANDS, GROUPS, build_parser, listed, main
 from shared_components.commands import methods
 from shared_components.flare.deployment.submission import LATEST
 
-MODULES = ("torch", "numpy", "cv2", "nvflare", "jinja2", "shared_components.commands")
+MODULES = ("torch", "numpy", "cv2", "nvflare", "jinja2", "nibabel", "shared_components.commands")
 PROGRAM = """
 import sys
 from shared_components.cli import main
@@ -41,7 +41,7 @@ def test_the_options_of_no_command_and_so_the_completion_need_pytorch():
     words = ["completion", "bash"]
     done = run(words)
     *script, imported = done.stdout.splitlines()
-    assert "_surgfl() {" in script and not {"torch", "nvflare", "jinja2"} & set(imported.split())
+    assert "_surgfl() {" in script and not {"torch", "nvflare", "jinja2", "nibabel"} & set(imported.split())
 
 
 def test_only_the_chosen_command_is_imported_and_all_have_the_same_help():

@@ -12,19 +12,7 @@ from itertools import pairwise
 
 from shared_components.common.counted import counted
 from shared_components.reporting import axes as draw
-from shared_components.reporting.axes import (
-    BAND,
-    Axes,
-    colour,
-    dot,
-    fitting,
-    numbered,
-    short,
-    stroke,
-    svg,
-    text_at,
-    ticks,
-)
+from shared_components.reporting.axes import Axes, colour, dot, fitting, numbered, short, stroke, svg, text_at, ticks
 from shared_components.reporting.records import round_number
 
 _SIZE = (540, 304)  # width and height in SVG units
@@ -34,7 +22,7 @@ _LINE = 15  # pixels between two names
 _LETTER = 6.4  # mean width of a letter in pixels
 _LONGEST = 22  # maximum letters of a name
 Columns = Mapping[int, Mapping[str, float]]  # round -> part -> value
-BAND_FILL = 'fill="var(--muted)" fill-opacity="0.2"'
+_BAND = 'fill="var(--muted)" fill-opacity="0.2"'
 _FULL = 0.8  # opacity of a heat map's strongest colour, at which numbers stay legible
 
 
@@ -95,7 +83,7 @@ def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
     """Draw consecutive rounds as lines, and each value as a dot with a tooltip."""
     points = sorted((r, v) for r, v in series.points.items() if math.isfinite(v))
     if series.low:
-        return _band(axes, points, series)
+        return _area(axes, points, series)
     step = min((b - a for a, b in pairwise(sorted(series.points))), default=1)
     path = ""
     for i, (r, value) in enumerate(points):
@@ -109,11 +97,11 @@ def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
     return drawn
 
 
-def _band(axes: Axes, upper: Sequence[tuple[int, float]], series: Series) -> str:
+def _area(axes: Axes, upper: Sequence[tuple[int, float]], series: Series) -> str:
     """Draw the area between two curves."""
     edge = [*upper, *((r, series.low[r]) for r, _ in reversed(upper))]
     corners = " ".join(f"{axes.x(r):.1f},{axes.y(value):.1f}" for r, value in edge)
-    return f'<polygon points="{corners}" {BAND_FILL}><title>{escape(series.name)}</title></polygon>'
+    return f'<polygon points="{corners}" {_BAND}><title>{escape(series.name)}</title></polygon>'
 
 
 def stacked_bars(columns: Columns, parts: Sequence[str], *, title: str, y_label: str, top: float | None = None) -> str:
@@ -227,8 +215,8 @@ def _dots(row: str, values: Mapping[str, Sequence[float]], sites: Sequence[str],
 
 def swatch(index: int, *, line: bool = True) -> str:
     """Draw the legend mark of a series (a line) or of a part (a box)."""
-    if index == BAND:
-        return _mark(f'<rect x="1" y="1" width="24" height="12" {BAND_FILL}/>')
+    if index == draw.BAND:
+        return _mark(f'<rect x="1" y="1" width="24" height="12" {_BAND}/>')
     if not line:
         return _mark(f'<rect x="6" y="1" width="12" height="12" rx="2" fill="{colour(index)}"/>')
     circle = "" if index < 0 else f'<circle cx="13" cy="7" r="3" fill="{colour(index)}"/>'

@@ -60,7 +60,7 @@ def middle(values: Iterable[float]) -> float:
     return median(known) if known else NAN
 
 
-def folded(table: Table, shown: int, noun: str = "site") -> Table:
-    """Fold all rows of a table after the first `shown` ones; the fold's text counts the first cells by `noun`."""
+def folded(table: Table, shown: int) -> Table:
+    """Fold all rows of a table after the first `shown` ones; the fold's text counts the sites in its first column."""
     rest = len(dict.fromkeys(row[0] for row in table.rows[shown:]))
-    return replace(table, shown=shown, rest=f"{counted(rest, f'more {noun}')}") if rest else table
+    return replace(table, shown=shown, rest=counted(rest, "more site")) if rest else table

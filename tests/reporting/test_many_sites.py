@@ -11,6 +11,7 @@ import pytest
 
 from shared_components.core.card import Metric
 from shared_components.reporting.axes import BAND, MEAN
+from shared_components.reporting.charts import line_chart
 from shared_components.reporting.costs import cost_table, rejection_table
 from shared_components.reporting.evaluation_summary import evaluation_of
 from shared_components.reporting.figures import Lines, mixing_maps, score_panels
@@ -103,6 +104,8 @@ def test_charts_name_the_worst_sites_and_draw_the_others_as_a_band(many):
         0: statistics.fmean(range(1, len(MANY))),
         1: statistics.fmean(i * i for i in range(len(MANY))),
     }
+    corners = re.findall(r'<polygon points="([^"]+)"', line_chart([band], title="t", y_label="y"))
+    assert len(corners) == 1 and len(corners[0].split()) == 4  # two rounds, upper and lower edge
     deciles = statistics.quantiles(range(1, len(MANY)), n=10, method="inclusive")
     assert (band.low[0], band.points[0]) == pytest.approx((deciles[0], deciles[-1]))
 

@@ -12,7 +12,6 @@ import numpy as np
 from shared_components.data.custom.frame_names import frame_span
 from shared_components.data.custom.masks import edge_values
 from shared_components.data.files import images as files
-from shared_components.data.files.nifti import is_colour_volume
 
 UNSUPPORTED = (
     ".webp", ".gif", ".jp2", ".ppm", ".pgm", ".heic", ".heif", ".avif", ".exr", ".dcm", ".npy", ".npz", ".nrrd", ".mha",
@@ -67,6 +66,8 @@ def _add(data: Scan, path: Path, below: str, names: Sequence[str]) -> None:
         files.refuse_pointer(path / name)
     data.videos += [prefix + name for name in videos]
     data.unread += [prefix + name for name in unread]
+    if volumes:
+        from shared_components.data.files.nifti import is_colour_volume  # nibabel takes 0.1 s to import
     for name in volumes:
         (data.videos if is_colour_volume(path / name) else data.volumes).append(prefix + name)
     for group in groups_of(images):

@@ -16,7 +16,6 @@ from shared_components.common.counted import counted
 from shared_components.data.custom.ids import Ids, Value, counts, unknown_values
 from shared_components.data.files.image_headers import JPEG
 from shared_components.data.files.images import DAMAGED, Axes, DataError, Size, decode_label
-from shared_components.data.files.nifti import label_frames, label_shape
 
 _AGAIN = "export the mask again as PNG"
 _VISIBLE = 8  # minimum step of grey that a person can see
@@ -209,6 +208,8 @@ def packed_volume(path: Path, *, axes: Axes) -> Volume:
 
 @lru_cache(maxsize=256)
 def _packed(path: Path, axes: Axes, changed: int, length: int) -> Volume:
+    from shared_components.data.files.nifti import label_frames, label_shape
+
     _, H, W = label_shape(path, axes=axes)
     packed, labelled = [], []
     pixels, frames_with = Counter[Value](), Counter[Value]()

@@ -18,7 +18,6 @@ from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed
 from shared_components.data.custom.masks import edge_values, packed_volume, read_mask
 from shared_components.data.files.images import DataError
-from shared_components.data.files.nifti import has_written_axes
 
 _THREADS = 4  # decoding releases Python's lock
 _MOST = 64  # maximum number of values in a table
@@ -95,6 +94,8 @@ def _rate(path: Path) -> float | None:
 
 def _of_volumes(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Values:
     pixels, masks = Counter[Value](), Counter[Value]()
+    from shared_components.data.files.nifti import has_written_axes
+
     count = labelled = 0
     turned = None
     for video in videos:

@@ -13,7 +13,6 @@ from shared_components.data.custom.description import Own
 from shared_components.data.custom.frame_names import ALL_FRAMES, hashless_number, numbered, place_of
 from shared_components.data.custom.masks import Volume, packed_volume, read_mask, without_edges
 from shared_components.data.files.images import DataError
-from shared_components.data.files.nifti import label_shape, refuse_other_shape
 from shared_components.data.readers import Listing, Reader
 
 
@@ -110,6 +109,8 @@ class NiftiReader(_OwnReader):
     """Reader of label volumes, whose frames are in the order of the images."""
 
     def frames(self, root: Path, video: str) -> Listing:
+        from shared_components.data.files.nifti import label_shape, refuse_other_shape
+
         path, images = layout.placed(root, self.own.masks, video), sorted(self.images(root, video).items())
         if not path.is_file():
             raise DataError(path, "is missing", "put the label volume there or correct 'masks' in site.yaml")
