@@ -17,7 +17,9 @@ RESERVED = (
     "scenes",
 )  # fmt: skip
 """Names that FLARE or a run's folder uses for something else; upper and lower case are equal."""
-MOST_SITES = 1000  # as measured: 256 without regions, 1,000 in 31 regions; FLARE's limit of 100 is raised in `kits.secure`
+MOST_SITES = (
+    1000  # as measured: 256 without regions, 1,000 in 31 regions; FLARE's limit of 100 is raised in `kits.secure`
+)
 MOST_REGIONS = 100
 RELAY = "-relay"  # ending of a relay's name, which no site's name has
 LONGEST_NAME = 63  # a certificate's common name has at most 64 letters

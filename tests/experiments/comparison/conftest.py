@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shared_components.commands import _compare as compare
+from shared_components.commands.compare import configure
 from shared_components.core.card import Card
 from shared_components.experiments.comparison.pictures import TESTED
 from shared_components.experiments.comparison.plan import Run, Variant, at_scale, resolved, scale_of
@@ -39,7 +40,7 @@ def result(label, seed, dice, *, held_out=None, ticks=(), **costs):
 
 def parsed(*words):
     parser = argparse.ArgumentParser()
-    compare.configure(parser)
+    configure(parser)
     return parser.parse_args(words)
 
 

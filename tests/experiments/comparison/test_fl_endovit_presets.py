@@ -18,12 +18,12 @@ from shared_components.data.site_file import load_site
 from shared_components.data.splits import FEW_SHOT, LEFT_OUT
 from shared_components.experiments.comparison import fl_endovit_presets
 from shared_components.experiments.comparison.fl_endovit_presets import DOWNSTREAM_TABLES, PRETRAINING_SCALES, RELEASED
+from shared_components.experiments.comparison.names import STARTS
 from shared_components.experiments.comparison.output import write_all
 from shared_components.experiments.comparison.plan import SCALES, Run, at_scale, first_averaged_round, resolved
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.run import carry_out
-from shared_components.experiments.comparison.starts import STARTS
 from shared_components.experiments.comparison.tables import own_tables
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
