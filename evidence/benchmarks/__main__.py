@@ -14,7 +14,10 @@ from evidence.benchmarks import (
     input_pipeline,
     merged,
     plain_flare,
+    records,
+    regions,
     rendering,
+    scaling,
     simulator,
     site_round,
     streams,
@@ -40,6 +43,13 @@ def main() -> None:
         bare_loop.main(Path(folder) / "bare")
         print()
         plain_flare.main(Path(folder) / "plain")
+    print()
+    for method, layers in (("fedavg", 7), ("pfedsis", 0)):  # 0: the method's own network
+        scaling.print_line(method, "float32", "sites", [(sites, (sites, layers)) for sites in (3, 16)])
+    print()
+    records.main()
+    print()
+    regions.main(["--sites", "64"])
     print()
     clip_loop.main()
     print()

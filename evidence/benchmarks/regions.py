@@ -100,10 +100,10 @@ def compare(sites: int, folder: Path) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sites", default="64,256")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print(f"commit {commit()}, {hardware()}, one thread, processor seconds of a round")
     print("sites regions flat server with nodes  ratio one node characters of headers per site")

@@ -97,10 +97,11 @@ def main() -> None:
                     (more * SIDE**2 / 1e6, (SITES[0], more)) for more in LAYERS if more <= args.most_layers
                 ]
             for what, sizes in lines.items():
-                _print_line(method, wire, what, sizes)
+                print_line(method, wire, what, sizes)
 
 
-def _print_line(method: str, wire: str, what: str, sizes: list[tuple[float, tuple[int, int]]]) -> None:
+def print_line(method: str, wire: str, what: str, sizes: list[tuple[float, tuple[int, int]]]) -> None:
+    """Print a line for each size, (number of sites, layers), and the exponents; each size has its own process."""
     rows: list[dict[str, float]] = []
     for size, (sites, layers) in sizes:
         command = [sys.executable, "-m", __spec__.name, "--one", method, wire, str(sites), str(layers)]
