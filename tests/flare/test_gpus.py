@@ -72,6 +72,6 @@ def test_the_processes_of_further_gpus_end_with_the_run(monkeypatch):
     ended = []
     monkeypatch.setattr(replica_processes, "stop_replicas", lambda: ended.append(True))
     executor = SiteExecutor.__new__(SiteExecutor)
-    for event in (EventType.START_RUN, EventType.END_RUN):
+    for event in (EventType.ABORT_TASK, EventType.END_RUN):
         executor.handle_event(event, FLContext())
     assert ended == [True]
