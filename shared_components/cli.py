@@ -18,7 +18,7 @@ from shared_components.common.sanitise import printable
 COMMANDS = Path(__file__).with_name("commands")
 GROUPS: Mapping[str, Sequence[str]] = {
     "Use a model": ("segment", "train", "onnx"),
-    "Data": ("site", "check-data", "render", "text-vectors", "unpack-sar-rarp50", "unpack-stereomis"),
+    "Data": ("masks", "site", "check-data", "render", "text-vectors", "unpack-sar-rarp50", "unpack-stereomis"),
     "Federations": ("methods", "job", "watch", "runs", "report", "compare"),
     "Deployment": ("provision", "secure-kit", "preflight"),
     "Bundles and jobs of this project": ("bundles", "jobs", "pretrain", "weights", "ship", "calibrate", "publish"),

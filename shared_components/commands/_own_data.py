@@ -1,5 +1,6 @@
 """Describe a hospital's own data by its folder, by options, and by answers at the terminal."""
 
+import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from shared_components.common.counted import counted
 from shared_components.common.plain_yaml import read_yaml
 from shared_components.common.schema import check_values
+from shared_components.data.annotations.formats import conversion_hint
 from shared_components.data.custom import ids
 from shared_components.data.custom.description import CLASS, KINDS, refuse_class_masks_of_videos
 from shared_components.data.custom.frame_names import ALL_FRAMES
@@ -17,6 +19,8 @@ from shared_components.data.custom.guess_layout import FolderLayout, class_words
 from shared_components.data.custom.layout import video_names
 from shared_components.data.custom.list_files import Scan
 from shared_components.data.custom.measure_data import Values, numbering_of, values_of, video_rate
+from shared_components.data.files.images import DataError
+from shared_components.data.files.label_names import label_names
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import KEYS
 
@@ -72,7 +76,12 @@ def own_layout(args: Namespace, folder: Path, files: Scan) -> FolderLayout:
     """Return the layout of a folder, given by options or guessed from its files."""
     kind = args.dataset if args.dataset in KINDS else None
     if not args.images and not args.masks:
-        return guess_layout(folder, kind, files=files)
+        try:
+            return guess_layout(folder, kind, files=files)
+        except DataError as error:
+            if hint := conversion_hint(folder):
+                raise SiteError(f"{folder}: has no masks that fit its images, but {hint}") from error
+            raise
     if not (args.images and args.masks):
         raise SiteError("--images and --masks go together; give both, or neither")
     refuse_class_masks_of_videos(args.images, args.masks)
@@ -99,7 +108,7 @@ class OwnFolder:
         what = "label volumes" if layout.kind == "nifti" else "masks"
         print(f"{args.folder}: {counted(len(self.videos), 'video')} at {layout.images!r}, {what} at {layout.masks!r}")
         values, threshold = self._values()
-        names = self._class_words(values) if layout.words else self._ids(values, ids.label_names(self.folder))
+        names = self._class_words(values) if layout.words else self._ids(values, self._described())
         keys: dict[str, Any] = {"dataset": layout.kind, "images": layout.images, "masks": layout.masks, "ids": names}
         if threshold is not None:
             keys["threshold"] = threshold
@@ -118,10 +127,16 @@ class OwnFolder:
             keys["axes"] = args.axes
         return keys
 
+    def _described(self) -> dict[ids.Value, str]:
+        """Return names from a file of label names in the folder, or in the folder of masks."""
+        below = re.split(r"[^/]*[{*]", self.layout.masks)[0]  # without placeholders
+        folders = [self.folder, *([self.folder / below] if (self.folder / below).is_dir() else [])]
+        return label_names(list({folder.resolve(): folder for folder in folders}.values()))
+
     def _values(self) -> tuple[Values, float | None]:
         threshold = self.args.threshold
         # values with names distinguish the numbers of a grey palette from its places
-        known = [] if self.layout.words else [*given_ids(self.args.id, coloured=False), *ids.label_names(self.folder)]
+        known = [] if self.layout.words else [*given_ids(self.args.id, coloured=False), *self._described()]
         values = values_of(self.folder, self.layout, self.videos, threshold=threshold, known=known)
         if threshold is not None or not values.edges:
             return values, threshold
@@ -171,12 +186,12 @@ class OwnFolder:
             table[word] = self.prompt.get(f"--id {word}=NAME", None, question, None, ids.class_name)
         return ids.parse_words(table)
 
-    def _ids(self, values: Values, described: Mapping[int, str]) -> dict[Any, str]:
+    def _ids(self, values: Values, described: Mapping[ids.Value, str]) -> dict[Any, str]:
         """Return the table of values and names: given, from a file, or asked; 0 and black are background."""
         table = given_ids(self.args.id, coloured=values.coloured)
-        for number, name in ({} if values.coloured else described).items():
-            if number not in table:
-                table[number] = ids.class_name(name, str(number))
+        for value, name in described.items():
+            if isinstance(value, int) != values.coloured and value not in table:
+                table[value] = ids.class_name(name, ids.written(value))
         background: ids.Value = (0, 0, 0) if values.coloured else 0
         unnamed = sorted(values.pixels.keys() - table.keys() - {background}, key=_number_first)
         if unnamed and not self.prompt.ask:

@@ -8,6 +8,7 @@ from pathlib import Path
 from shared_components.commands import add_clip
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
+from shared_components.data.annotations.formats import conversion_hint
 from shared_components.data.check import check_site
 from shared_components.data.files.images import DataError
 from shared_components.data.published import compare_with_published
@@ -37,9 +38,11 @@ def run(args: argparse.Namespace) -> int:
 def _site_files(path: Path) -> list[Path]:
     if not path.is_dir() or (path / "site.yaml").exists():
         return [path]
+    if not (sites := sorted(path.glob("*/site.yaml"))) and (hint := conversion_hint(path)):
+        raise SiteError(f"{path}: has no site.yaml, but {hint}, then describe them with `surgfl site init`")
     if left_out := folders_without_site(path):
         print(f"left out: {', '.join(left_out)} in {path}, without a site.yaml\n")
-    return sorted(path.glob("*/site.yaml")) or [path]
+    return sites or [path]
 
 
 def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> bool:

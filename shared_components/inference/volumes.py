@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared_components.common.atomic import write_text
-from shared_components.common.drawing.palette import colour
 from shared_components.core.shipped_weights import sha256_of
+from shared_components.data.files.label_names import described
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
 
@@ -77,7 +77,7 @@ class Volumes:
     def close(self) -> None:
         """Finish all volumes."""
         self._finish()
-        write_text(self._folder / NAMES, label_names(self._classes))
+        write_text(self._folder / NAMES, described(dict(enumerate(self._classes))))
 
     def abandon(self) -> None:
         """Remove unfinished volumes."""
@@ -112,14 +112,3 @@ def refuse_corrected(folder: Path, hashes: Any) -> None:
             raise InferenceError(
                 f"{folder / name} was {change} and would be lost; move {folder} away, or give another folder with --out"
             )
-
-
-def label_names(classes: Sequence[str]) -> str:
-    """Return ITK-SNAP's label description file for classes, background first."""
-    lines = ["# ITK-SnAP Label Description File", "# IDX -R- -G- -B- -A- VIS MSH LABEL"]
-    for number, name in enumerate(classes):
-        red, green, blue = colour(number)
-        visible = int(number > 0)
-        quoted = name.replace('"', "'")
-        lines.append(f'{number:5} {red:5} {green:4} {blue:4} {visible:5} {visible:2} {visible:2}    "{quoted}"')
-    return "\n".join(lines) + "\n"

@@ -14,9 +14,9 @@ from PIL import Image
 
 from shared_components.cli import main
 from shared_components.data.custom.description import refuse_template
-from shared_components.data.custom.ids import label_names
 from shared_components.data.files import images as files
 from shared_components.data.files.images import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
+from shared_components.data.files.label_names import label_names
 from shared_components.data.files.video import frame_count
 from shared_components.data.readers import grasp
 from shared_components.data.readers.sar_rarp50 import unpack
@@ -84,7 +84,7 @@ def test_a_pipe_for_a_video_to_unpack_is_refused_and_a_pipe_among_label_files_is
     with pytest.raises(DataError, match="is a pipe, a socket or a device; put an ordinary file"):
         unpack(tmp_path)
     os.mkfifo(tmp_path / "labels.txt")
-    assert label_names(tmp_path) == {}
+    assert label_names([tmp_path]) == {}
 
 
 def test_descriptions_of_images_and_labels_have_bounds(tmp_path):
@@ -95,10 +95,10 @@ def test_descriptions_of_images_and_labels_have_bounds(tmp_path):
     path = tmp_path / "labels.txt"
     path.write_text("# ITK-SnAP Label Description File\n" + "#" * (1 << 20))
     with pytest.raises(DataError, match="is larger than"):
-        label_names(tmp_path)
+        label_names([tmp_path])
     path.write_text("# ITK-SnAP Label Description File\n" + "9" * 5000 + ' 1 1 1 1 1 1 "grasper"\n')
     with pytest.raises(DataError, match="has no label description in line 2"):
-        label_names(tmp_path)
+        label_names([tmp_path])
 
 
 @pytest.mark.parametrize("side", [8193, 40_000, 2**31 - 1])

@@ -13,11 +13,12 @@ import SimpleITK as sitk
 
 from shared_components.common.atomic import NotWritten
 from shared_components.data.files import nifti
+from shared_components.data.files.label_names import described
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import frames_of, look_at
-from shared_components.inference.volumes import Volumes, label_names
+from shared_components.inference.volumes import Volumes
 from tests.common.test_atomic import full_disk
 from tests.inference.conftest import PARTS, SEGMENTATION, grey, write_image, write_video
 
@@ -217,7 +218,9 @@ def test_every_sub_folder_is_a_volume_of_its_own(tree, tmp_path):
 def test_names_and_colours_are_those_that_itk_snap_reads():
     """The format of ITK-SNAP's documentation: numbers, then the name in quotes."""
     line = re.compile(r'^\s*(\d+)(?:\s+(\d+)){3}\s+[01]\s+[01]\s+[01]\s+"([^"]*)"$')
-    rows = [line.match(row) for row in label_names([*PARTS, 'a "quoted" name']).splitlines() if row[0] != "#"]
+    rows = [
+        line.match(row) for row in described(dict(enumerate([*PARTS, 'a "quoted" name']))).splitlines() if row[0] != "#"
+    ]
     assert all(rows), "a line that ITK-SNAP would not read"
     assert [(int(row[1]), row[3]) for row in rows] == [*enumerate(PARTS), (4, "a 'quoted' name")]
     colours = {tuple(row[0].split()[1:4]) for row in rows}

@@ -1,4 +1,4 @@
-"""Map pixel values or colours of a site's masks to class names; read ITK-SNAP's label descriptions."""
+"""Map pixel values or colours of a site's masks to class names."""
 
 import re
 from collections import Counter
@@ -13,10 +13,8 @@ import numpy as np
 
 from shared_components.common.counted import counted
 from shared_components.data.files.classes import CLASS_MAPS, IGNORED, readable_as
-from shared_components.data.files.images import DataError, read_text
-
-Colour = tuple[int, int, int]  # red, green, blue
-Value = int | Colour
+from shared_components.data.files.images import DataError
+from shared_components.data.files.label_names import Colour, Value
 
 BACKGROUND, IGNORE = "background", "ignore"
 _LARGEST = np.iinfo(np.uint16).max
@@ -202,35 +200,3 @@ def _lookup(table: tuple[tuple[int, int], ...]) -> np.ndarray:
     for value, number in table:
         classes[value] = number
     return classes
-
-
-_TITLE = "ITK-SnAP Label Description File"
-_ROW = re.compile(r'\s*(?P<id>\d{1,9})(\s+[\d.]+){4}(\s+[01]){2}\s+"(?P<name>[^"]*)"\s*')
-_MOST_BYTES = 1 << 20
-
-
-def label_names(folder: Path) -> dict[int, str]:
-    """Return names by id from a folder's label description file; DataError for two files or an invalid line."""
-    paths = [path for end in ("txt", "label") for path in sorted(folder.glob(f"*.{end}")) if _describes_labels(path)]
-    if len(paths) > 1:
-        raise DataError(paths[1], f"describes labels, as {paths[0].name} does", "keep one of the two")
-    names: dict[int, str] = {}
-    for path in paths:
-        for number, line in enumerate(read_text(path, _MOST_BYTES, errors="replace").splitlines(), 1):
-            if line.startswith("#") or not line.strip():
-                continue
-            if not (row := _ROW.fullmatch(line)):
-                what = f"has no label description in line {number} ({line.strip():.60})"
-                raise DataError(path, what, "save the descriptions again, or move the file away")
-            names[int(row["id"])] = row["name"]
-    return {value: name for value, name in names.items() if value}
-
-
-def _describes_labels(path: Path) -> bool:
-    if not path.is_file():  # a pipe or a folder
-        return False
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return _TITLE in file.read(_MOST_BYTES)
-    except OSError as error:
-        raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error

@@ -65,9 +65,11 @@ def _add(data: Scan, path: Path, below: str, names: Sequence[str]) -> None:
     for name in (*images, *volumes, *videos):
         files.refuse_pointer(path / name)
     data.videos += [prefix + name for name in videos]
-    data.unread += [prefix + name for name in unread]
+    # `surgfl masks` converts segmentations, and images without a mask are counted
+    data.unread += [prefix + name for name in unread if not name.lower().endswith(files.SEGMENTATIONS)]
     if volumes:
         from shared_components.data.files.nifti import is_colour_volume  # nibabel takes 0.1 s to import
+
     for name in volumes:
         (data.videos if is_colour_volume(path / name) else data.volumes).append(prefix + name)
     for group in groups_of(images):

@@ -30,6 +30,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
 """Extensions that mark a folder of videos; files with other extensions may be videos, too."""
 VOLUMES = (".nii.gz", ".nii")
+SEGMENTATIONS = ".seg.nrrd"  # of 3D Slicer
 _SYSTEM_FOLDERS = (
     "__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information", "@eaDir", "#recycle", "#snapshot",
 )  # fmt: skip

@@ -1,0 +1,52 @@
+"""`surgfl masks ANNOTATIONS --images IMAGES --out MASKS`: convert the annotations of other programs to masks."""
+
+import argparse
+import os
+from pathlib import Path
+from shlex import quote
+
+from shared_components.commands import add_repeatable, named_values
+from shared_components.common.counted import counted
+from shared_components.common.progress_display import show_progress
+from shared_components.data.annotations.convert import TABLE, Conversion, convert
+from shared_components.data.annotations.formats import FORMATS, annotation_files, read_annotations
+
+HELP = "convert annotations (COCO, labelme, CVAT, Label Studio, YOLO, 3D Slicer) to masks"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("annotations", type=Path, metavar="ANNOTATIONS", help="annotation file, or folder of such files")
+    add("--images", type=Path, required=True, metavar="FOLDER", help="folder of the annotated images or videos")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="output folder for masks and labels.txt")
+    add("--format", choices=sorted(FORMATS), help="format of the files; default: by their content")
+    add_repeatable(parser, "--rename", "OLD=NEW", "class name, also to merge classes, or background or ignore")
+    add("--force", action="store_true", help="replace masks that differ")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the masks and print what was used and left out; a ValueError names the file to correct."""
+    names = named_values("--rename", args.rename, "an old and a new class name, such as scissor=scissors", empty=False)
+    kind, paths = annotation_files(args.annotations, args.format)
+    with show_progress(title="masks"):
+        files = [read_annotations(path, kind) for path in paths]
+        result = convert(files, args.images, args.out, names=names, replace=args.force)
+    print(f"{args.annotations}: {counted(len(paths), f'{FORMATS[kind][0].TITLE} file')}")
+    print(*result.inventory.lines(), sep="\n")
+    _print_classes(result)
+    for note in result.notes:
+        print(f"note: {note}")
+    print(f"{args.out}: {counted(result.written, 'mask')} written, {result.unchanged} unchanged, {TABLE}")
+    # masks of video files are numbered by frame, from 0
+    options = " --first-frame 0 --mask-numbers frames" if result.of_videos else ""
+    root = Path(os.path.commonpath([args.images.absolute(), args.out.absolute()]))
+    print(f"next: surgfl site init {quote(str(root))}{options}")
+    return 0
+
+
+def _print_classes(result: Conversion) -> None:
+    total = max(1, sum(result.pixels.values()))
+    width = max(map(len, result.pixels), default=0)
+    print(f"  {'class':<{width}}{'masks':>9}{'pixels':>12}")
+    for name, pixels in result.pixels.items():
+        print(f"  {name:<{width}}{result.frames[name]:>9}{pixels:>12,}  {100 * pixels / total:.2g} %")
