@@ -11,7 +11,7 @@ from shared_components.common.counted import counted
 from shared_components.data.custom.description import VIDEO, Own
 from shared_components.data.custom.ids import BACKGROUND
 from shared_components.data.custom.layout import images_of, placed, video_names
-from shared_components.data.custom.list_files import Scan, scan
+from shared_components.data.custom.list_files import INSTANCES, Scan, scan
 from shared_components.data.custom.readers import mask_numbers, own_masks, own_reader
 from shared_components.data.files.images import DataError, folders_below
 from shared_components.data.files.inventory import Inventory, LeftOut, left_out_files
@@ -55,11 +55,11 @@ def own_stock(
     accepted = {labels[key] for key in agreed if key in labels}
 
     def reason(path: str) -> str:
-        other = "a format that is not read" if kinds[path] == "unread files" else "not where 'images' and 'masks' say"
-        return reasons.get(path, other)
+        others = {"unread files": "a format that is not read", INSTANCES: "the masks of classes have their pixels"}
+        return reasons.get(path, others.get(kinds[path], "not where 'images' and 'masks' say"))
 
     def is_agreed(path: str) -> bool:
-        return reasons[path] in accepted if path in reasons else kinds[path] in agreed
+        return reasons[path] in accepted if path in reasons else kinds[path] in (*agreed, INSTANCES)
 
     left_out = list(left_out_files(kinds, used, reason, agreed=is_agreed))
     counts = {kind: sum(kinds.get(path) == kind for path in used) for kind in dict.fromkeys(kinds.values())}

@@ -113,7 +113,7 @@ def unpacked(text: str) -> list[int]:
     """
     runs: list[int] = []
     value = shift = 0
-    for character in text.encode("ascii", "replace"):
+    for character in text.encode():
         bits = character - 48
         if not 0 <= bits < 64 or shift > 40:
             raise ValueError("compressed run lengths have a character that does not belong there")

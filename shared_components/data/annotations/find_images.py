@@ -41,13 +41,16 @@ class ImageFolder:
 
     def __init__(self, root: Path, *, without: Path) -> None:
         self.root = root.absolute()
+        if without.absolute() in (self.root, *self.root.parents):
+            raise DataError(without, "contains the images, and masks have their names", "give --out another folder")
         self._images: defaultdict[str, list[Path]] = defaultdict(list)
         self._videos: defaultdict[str, list[Path]] = defaultdict(list)  # files, and folders of images
         self._in_order: dict[Path, list[Path]] = {}
         for folder, names in folders_below(self.root):
             if without.absolute() not in (folder, *folder.parents):
                 self._add(folder, names)
-        if not self._in_order and not self._videos:
+        self._unique = all(len(paths) == 1 for paths in self._images.values())
+        if not self._videos:
             raise DataError(root, "contains no images or videos", "name the folder of the annotated images (--images)")
 
     def _add(self, folder: Path, names: Sequence[str]) -> None:
@@ -84,16 +87,19 @@ class ImageFolder:
     def _find(self, index: Mapping[str, list[Path]], name: str, annotations: Path) -> Path | None:
         *folders, last = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")] or [""]
         candidates = index.get(_stem(last), [])
-        if len(candidates) <= 1 and all(len(paths) == 1 for paths in index.values()):
-            return candidates[0] if candidates else None
+        if len(candidates) == 1 and (index is self._videos or self._unique):
+            return candidates[0]
         wanted = _resolved([*annotations.absolute().parent.parts, *folders])
         scores = [_common_end(path.parent.parts, wanted) for path in candidates]
-        best = [path for path, score in zip(candidates, scores, strict=True) if score == max(scores)]
-        if len(best) > 1 or (best and not folders and not max(scores)):
+        top = max(scores, default=0)
+        if not candidates or (folders and not top):
+            return None
+        best = [path for path, score in zip(candidates, scores, strict=True) if score == top]
+        if len(best) > 1 or not top:
             places = " and ".join(path.relative_to(self.root).as_posix() for path in best[:2])
             what = f"has a frame {name!r:.100}, and below {self.root} there is {places}"
             raise DataError(annotations, what, "put the file beside its images, or name their folder with --images")
-        return best[0] if best and max(scores) else None
+        return best[0]
 
     def _frame_of_folder(self, folder: Path, frame: Frame, annotations: Annotations) -> Path:
         """Return a frame of a folder of images: by CVAT's name `frame_000012`, or by place if their number agrees."""

@@ -17,6 +17,8 @@ UNSUPPORTED = (
     ".webp", ".gif", ".jp2", ".ppm", ".pgm", ".heic", ".heif", ".avif", ".exr", ".dcm", ".npy", ".npz", ".nrrd", ".mha",
     ".mhd", ".flv", ".mts", ".m2ts", ".vob", ".3gp", ".mxf", ".dv", ".ogv", ".h264", ".hevc",
 )  # fmt: skip
+INSTANCES = "instance masks"
+_CLASSES, _OBJECTS = "SegmentationClass", "SegmentationObject"  # folders of Pascal VOC, and of CVAT's masks
 _SAMPLED = 3  # images of a group that are tested
 _FEW = 64  # maximum number of values in a mask; a photograph has thousands
 _MOST_COMMON, _SHARE = 8, 0.85  # the eight most frequent values cover this share of a mask with smoothed edges
@@ -33,12 +35,13 @@ class Scan:
     videos: list[str] = field(default_factory=list)  # and volumes of colours
     volumes: list[str] = field(default_factory=list)  # of labels
     unread: list[str] = field(default_factory=list)  # in unsupported formats
+    instances: list[str] = field(default_factory=list)  # masks of objects that CVAT writes beside masks of classes
 
     def kinds(self) -> dict[str, str]:
         """Return the kind of every file by its path."""
         kinds = dict.fromkeys(joined(self.frames), "images") | dict.fromkeys(joined(self.masks), "masks")
         kinds |= dict.fromkeys(self.videos, "video files") | dict.fromkeys(self.volumes, "label volumes")
-        return kinds | dict.fromkeys(self.unread, "unread files")
+        return kinds | dict.fromkeys(self.unread, "unread files") | dict.fromkeys(self.instances, INSTANCES)
 
 
 def joined(folders: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -64,6 +67,10 @@ def _add(data: Scan, path: Path, below: str, names: Sequence[str]) -> None:
     )
     for name in (*images, *volumes, *videos):
         files.refuse_pointer(path / name)
+    if (objects := next((folder for folder in (path, *path.parents) if folder.name == _OBJECTS), None)) is not None:
+        if objects.with_name(_CLASSES).is_dir():
+            data.instances += [prefix + name for name in images]
+            images = []
     data.videos += [prefix + name for name in videos]
     # `surgfl masks` converts segmentations, and images without a mask are counted
     data.unread += [prefix + name for name in unread if not name.lower().endswith(files.SEGMENTATIONS)]

@@ -241,12 +241,27 @@ def _open_volume(path: Path) -> Nifti1Pair:
         image = nib.load(path, keep_file_open=True)  # decompresses the file only once
     if not isinstance(image, Nifti1Pair):
         raise DataError(path, f"is {type(image).__name__}, not NIfTI", "export the labels as .nii.gz")
+    if len(image.shape) == 4 and 1 in image.shape[2:]:
+        image = _without_slices(image)
     if len(image.shape) != 3 or min(image.shape) < 1:
         shape = "x".join(map(str, image.shape))
         raise DataError(path, f"is a volume of {shape}", "export one volume of three axes: x, y, and the frames")
     W, H, _ = image.shape
     refuse_large(path, (H, W))
     return image
+
+
+def _without_slices(image: Nifti1Pair) -> Nifti1Pair:
+    """Return a volume of x, y, one slice and time, or of x, y, frames and one time, as x, y and frames."""
+    W, H, slices, times = image.shape
+    affine = image.affine
+    if times > 1 and (image.header["sform_code"] or image.header["qform_code"]):
+        affine = affine.copy()  # time has no direction: the frames stay in order
+        affine[:3, 2] = np.abs(affine[:3, 2])
+    proxy = image.dataobj.reshape((W, H, slices * times))  # type: ignore[attr-defined]  # reads nothing yet
+    frames = Nifti1Pair(proxy, affine, image.header)
+    frames.file_map = image.file_map
+    return frames
 
 
 def _turn(image: Nifti1Pair, path: Path) -> np.ndarray:
