@@ -1,5 +1,6 @@
 """What the documents take for granted: data sets below /data, a video, a model. All of it is tiny."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def write_data(folder: Path) -> None:
     shutil.rmtree(folder / "made")
     _write_sites(folder)
     _write_own(folder / "ours")
+    _write_annotated(folder / "annotated")
     (folder / "hospital-c").mkdir()
     (folder / "my-vectors.safetensors").touch()
     (folder / "clip-vit-base-patch32").mkdir()
@@ -89,6 +91,21 @@ def _write_own(folder: Path) -> None:
                 cv2.imwrite(str(path), picture)
             masks.append(np.select([mask == 40, mask == 200], [1, 2]).astype(np.uint8))
         write_labels(folder / f"{video}.nii.gz", masks)
+
+
+def _write_annotated(folder: Path) -> None:
+    """Write frames of three videos, and a COCO file with a rectangle in each."""
+    images, annotations = [], []
+    for number, video in enumerate(("monday", "tuesday", "friday", "monday", "tuesday", "friday")):
+        name = f"{video}/{number}.png"
+        (folder / "images" / video).mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(number).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)
+        cv2.imwrite(str(folder / "images" / name), noise)
+        images.append({"id": number, "file_name": name, "height": HEIGHT, "width": WIDTH})
+        corners = [10, 10, 40, 10, 40, 30, 10, 30]
+        annotations.append({"image_id": number, "category_id": 1, "segmentation": [corners]})
+    content = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "grasper"}]}
+    (folder / "coco.json").write_text(json.dumps(content))
 
 
 def _as_published(folder: Path) -> None:

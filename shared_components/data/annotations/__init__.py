@@ -1,1 +1,1 @@
-"""Convert annotation files of other programs to masks: one module per format, and one that draws and writes."""
+"""Convert annotation files of other programs to masks: one module per format; `convert` draws and writes."""

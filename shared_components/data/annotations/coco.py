@@ -108,7 +108,7 @@ def _runs(given: _Runs) -> Draw:
 def unpacked(text: str) -> list[int]:
     """Return the run lengths of COCO's compressed form; ValueError if it is cut off or another text.
 
-    Each character has 5 bits of a number, lowest bits first, and a bit that says whether more follow. From the fourth
+    Each character has 5 bits of a number, lowest bits first, and a bit that is set if more follow. From the fourth
     number on, the difference from the number two places before is stored. pycocotools does not check the text.
     """
     runs: list[int] = []

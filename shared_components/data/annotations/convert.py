@@ -31,9 +31,9 @@ class Conversion:
     Attributes:
         inventory: Frames, shapes and classes that were used and left out.
         pixels, frames: Number of pixels and of masks by class.
-        notes: Sentences on what may surprise.
-        written, unchanged: Number of masks that were written, and that already existed.
-        of_videos: Whether masks are of frames of video files.
+        notes: Sentences on crowd regions, occluded shapes, overlaps and objects without an area.
+        written, unchanged: Number of new masks, and of masks that already existed.
+        of_videos: Whether frames come from video files.
     """
 
     inventory: Inventory
@@ -167,7 +167,7 @@ def _draw(job: _Job, ids: _ClassIds, overlaps: Counter[str]) -> np.ndarray:
 
 
 def _size(job: _Job) -> Size:
-    """Return the (H, W) to draw; DataError if the annotations are of another size than the image."""
+    """Return the (H, W) to draw; DataError if annotations and image differ in size."""
     path, declared = job.target.path, job.frame.size
     shown, stored = (video_size(path),) * 2 if job.target.video else image_size(path)
     refuse_large(path, shown)

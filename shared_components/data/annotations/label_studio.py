@@ -180,7 +180,7 @@ class _Bits:
 
 
 def unpacked(data: bytes, length: int) -> np.ndarray:
-    """Return the values of packed run lengths, unsigned (length,); ValueError if they are of another length or cut off.
+    """Return the values of packed run lengths, unsigned (length,); ValueError for another length or a cut-off text.
 
     The header has the number of values (32 bits), their width less 1 (5 bits), and four widths of lengths less 1 (4
     bits each). A run begins with a bit for "one value, repeated", the place of the width of its length (2 bits), and

@@ -40,7 +40,7 @@ class Frame:
     Attributes:
         names: Possible names of its image, or of its video if `place` is given; the first that exists counts.
         shapes: Shapes in drawing order.
-        size: (H, W) to which the shapes refer; None: the image's.
+        size: (H, W) of the annotated image, if the file has it.
         place: Number of the frame in its video, from 0.
         length: Number of frames of the video, if the file has it.
         others: Number of annotations without an area.
@@ -87,8 +87,8 @@ def read_json(path: Path, kind: type[T], form: str) -> T:
 def polygons(rings: Sequence[Sequence[float]]) -> Draw:
     """Draw the union of polygons x1, y1, x2, y2, ... in pixels, where (0, 0) is the corner of the first pixel.
 
-    pycocotools decides which pixels belong to a polygon, as in COCO's evaluation and CVAT's exports: those of which
-    about half is inside.
+    pycocotools decides which pixels belong to a polygon, as in COCO's evaluation and CVAT's exports: pixels that are
+    about half inside.
     """
 
     def draw(size: Size) -> np.ndarray:
