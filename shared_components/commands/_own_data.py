@@ -1,10 +1,10 @@
 """Describe a hospital's own data by its folder, by options, and by answers at the terminal."""
 
-import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +128,10 @@ class OwnFolder:
         return keys
 
     def _described(self) -> dict[ids.Value, str]:
-        """Return names from a file of label names in the folder, or in the folder of masks."""
-        below = re.split(r"[^/]*[{*]", self.layout.masks)[0]  # without placeholders
-        folders = [self.folder, *([self.folder / below] if (self.folder / below).is_dir() else [])]
-        return label_names(list({folder.resolve(): folder for folder in folders}.values()))
+        """Return names from a file of label names in the folder, or in a folder on the way to the masks."""
+        parts = takewhile(lambda part: not set(part) & set("{*"), self.layout.masks.split("/"))
+        folders = accumulate(parts, lambda folder, part: folder / part, initial=self.folder)
+        return label_names([folder for folder in folders if folder.is_dir()])
 
     def _values(self) -> tuple[Values, float | None]:
         threshold = self.args.threshold

@@ -49,4 +49,4 @@ def _print_classes(result: Conversion) -> None:
     width = max(map(len, result.pixels), default=0)
     print(f"  {'class':<{width}}{'masks':>9}{'pixels':>12}")
     for name, pixels in result.pixels.items():
-        print(f"  {name:<{width}}{result.frames[name]:>9}{pixels:>12,}  {100 * pixels / total:.2g} %")
+        print(f"  {name:<{width}}{result.frames[name]:>9}{pixels:>12,}  {100 * pixels / total:.1f} %")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError, XMLParser  # nosec B405 # a document type is refused before
 
+import numpy as np
+
 from shared_components.data.annotations.shapes import (
     AGAIN,
     Annotations,
@@ -109,8 +111,8 @@ def _shape(element: Element, label: str, result: Annotations) -> Shape | None:
 def _area(element: Element) -> Draw | None:
     if element.tag == "mask":
         left, top, width, height = (int(element.get(key, "")) for key in ("left", "top", "width", "height"))
-        runs = [int(number) for number in element.get("rle", "").split(",")]
-        return placed_at(pixels_of_runs(runs, (height, width), by_column=False), left, top)
+        runs = np.array([int(number) for number in element.get("rle", "").split(",")], np.int64)
+        return lambda size: placed_at(pixels_of_runs(runs, (height, width), by_column=False), left, top)(size)
     if element.tag == "ellipse":
         x, y, across, down = (number_of(element.attrib, key) for key in ("cx", "cy", "rx", "ry"))
         return polygons([ellipse((x, y), (across, down), float(element.get("rotation", 0)))])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.data.annotations.shapes import AGAIN, Annotations, Frame, Shape, placed_at
+from shared_components.data.annotations.shapes import AGAIN, Annotations, Draw, Frame, Shape, placed_at
 from shared_components.data.files.images import MOST_PIXELS, SEGMENTATIONS, DataError, reading, refuse_pointer
 
 TITLE = "3D Slicer"
@@ -34,13 +34,17 @@ def read(path: Path) -> Annotations:
     for place in range(labels.shape[3]):
         shapes = []
         for name, value, layer in segments:
-            pixels = labels[layer, :, :, place].T == value  # (w, h) -> (h, w)
-            if pixels.any():
-                shapes.append(Shape(name, placed_at(pixels, left, top)))
+            of_frame = labels[layer, :, :, place].T  # (w, h) -> (h, w)
+            if (of_frame == value).any():
+                shapes.append(Shape(name, _segment(of_frame, value, left, top)))
         if shapes:
             video = path.name.removesuffix(SEGMENTATIONS)
             result.frames.append(Frame((video,), tuple(shapes), place=first + place))
     return result
+
+
+def _segment(labels: np.ndarray, value: int, left: int, top: int) -> Draw:
+    return lambda size: placed_at(labels == value, left, top)(size)
 
 
 def _volume(path: Path) -> tuple[dict[str, Any], np.ndarray]:

@@ -128,11 +128,14 @@ def ellipse(centre: tuple[float, float], radii: tuple[float, float], degrees: fl
     return ring
 
 
-def pixels_of_runs(runs: Sequence[int], size: Size, *, by_column: bool) -> np.ndarray:
+def pixels_of_runs(runs: Sequence[int] | np.ndarray, size: Size, *, by_column: bool) -> np.ndarray:
     """Return bool (H, W) of run lengths that begin with background; ValueError if they do not fill the size."""
     H, W = size
-    if not 0 < H * W <= MOST_PIXELS or min(runs, default=-1) < 0 or sum(runs) != H * W:
-        raise ValueError(f"run lengths of {sum(runs)} pixels do not fill {W}x{H}")
+    runs = np.asarray(runs, np.int64)
+    # each is bounded before the sum, which could wrap otherwise
+    fitting = 0 < H * W <= MOST_PIXELS and runs.size > 0 and runs.min() >= 0 and runs.max() <= MOST_PIXELS
+    if not fitting or runs.sum() != H * W:
+        raise ValueError(f"run lengths of {runs.sum()} pixels do not fill {W}x{H}")
     values = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
     return values.reshape(W, H).T if by_column else values.reshape(H, W)
 

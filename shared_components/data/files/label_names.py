@@ -9,8 +9,8 @@ from shared_components.data.files.images import DataError, read_text
 
 Colour = tuple[int, int, int]  # red, green, blue
 Value = int | Colour
-LABELMAP = "labelmap.txt"
 _TITLE = "ITK-SnAP Label Description File"
+_COLOUR_TITLE = "# label:color_rgb"  # the first line of CVAT's labelmap.txt
 _ROW = re.compile(r'\s*(?P<id>\d{1,9})(\s+[\d.]+){4}(\s+[01]){2}\s+"(?P<name>[^"]*)"\s*')
 _COLOUR_ROW = re.compile(r"(?P<name>[^:]+):(?P<red>\d{1,3}),(?P<green>\d{1,3}),(?P<blue>\d{1,3}):[^:]*:[^:]*")
 _MOST_BYTES = 1 << 20
@@ -32,7 +32,8 @@ def label_names(folders: Sequence[Path]) -> dict[Value, str]:
 
     Background is left out. DataError for two files or an invalid line.
     """
-    texts = {path: text for folder in folders for path in _candidates(folder) if (text := _text(path)) is not None}
+    paths = [path for folder in folders for end in ("txt", "label") for path in sorted(folder.glob(f"*.{end}"))]
+    texts = {path: text for path in paths if (text := _text(path)) is not None}
     if len(texts) > 1:
         first, second = list(texts)[:2]
         raise DataError(second, f"names labels, as {first} does", "keep one of the two")
@@ -40,13 +41,9 @@ def label_names(folders: Sequence[Path]) -> dict[Value, str]:
     for path, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
             if not line.startswith("#") and line.strip():
-                value, name = _row(line, path, number)
+                value, name = _row(line, path, number, coloured=text.startswith(_COLOUR_TITLE))
                 names[value] = name
     return {value: name for value, name in names.items() if value not in (0, (0, 0, 0))}
-
-
-def _candidates(folder: Path) -> list[Path]:
-    return [path for end in ("txt", "label") for path in sorted(folder.glob(f"*.{end}"))]
 
 
 def _text(path: Path) -> str | None:
@@ -55,18 +52,19 @@ def _text(path: Path) -> str | None:
         return None
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            if path.name != LABELMAP and _TITLE not in file.read(_MOST_BYTES):
-                return None
+            text = file.read(_MOST_BYTES)
+        if _TITLE not in text and not text.startswith(_COLOUR_TITLE):
+            return None
         return read_text(path, _MOST_BYTES, errors="replace")
     except OSError as error:
         raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
 
 
-def _row(line: str, path: Path, number: int) -> tuple[Value, str]:
-    if path.name == LABELMAP and (row := _COLOUR_ROW.fullmatch(line.strip())):
+def _row(line: str, path: Path, number: int, *, coloured: bool) -> tuple[Value, str]:
+    if coloured and (row := _COLOUR_ROW.fullmatch(line.strip())):
         red, green, blue = (min(255, int(row[channel])) for channel in ("red", "green", "blue"))
         return (red, green, blue), row["name"].strip()
-    if path.name != LABELMAP and (row := _ROW.fullmatch(line)):
+    if not coloured and (row := _ROW.fullmatch(line)):
         return int(row["id"]), row["name"]
     what = f"has no label description in line {number} ({line.strip():.60})"
     raise DataError(path, what, "save the descriptions again, or move the file away")

@@ -213,9 +213,9 @@ def test_masks_of_cvat_are_named_by_its_labelmap_and_its_objects_are_no_second_m
     )
     assert load_site(tmp_path).classes == CLASSES
     assert_read(tmp_path)
-    (tmp_path / "labelmap.txt").write_text("hook:1,2:\n")
+    (tmp_path / "labelmap.txt").write_text("# label:color_rgb:parts:actions\nhook:1,2:\n")
     assert init(tmp_path, "--force") == 2
-    assert "labelmap.txt: has no label description in line 1 (hook:1,2:)" in capsys.readouterr().err
+    assert "labelmap.txt: has no label description in line 2 (hook:1,2:)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shape", [(W, H, 1, FRAMES), (W, H, FRAMES, 1)])
