@@ -41,6 +41,12 @@ def read_mask(path: Path, *, coloured: bool, known: Collection[Value] = ()) -> n
     return _colours(mask, path) if coloured else _numbers(mask, path)
 
 
+def has_colour_palette(path: Path) -> bool:
+    """Return whether a mask has a palette of colours, as in DAVIS; errors as in `read_mask`."""
+    indexed = _palette(decode_label(path)[0], path)
+    return indexed is not None and bool((indexed[1] != indexed[1][:, :1]).any())
+
+
 def _palette(data: bytes, path: Path) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the palette indices, uint8 (H, W), and the palette (N, 3); None for an image without palette."""
     from PIL import Image

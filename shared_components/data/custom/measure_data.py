@@ -16,7 +16,7 @@ from shared_components.data.custom.frame_names import Numbering, VideoMasks, gue
 from shared_components.data.custom.guess_layout import FolderLayout
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed
-from shared_components.data.custom.masks import edge_values, packed_volume, read_mask
+from shared_components.data.custom.masks import edge_values, has_colour_palette, packed_volume, read_mask
 from shared_components.data.files.images import DataError
 
 _THREADS = 4  # decoding releases Python's lock
@@ -126,7 +126,10 @@ def _of_files(
         return Values(False, *_sums(tables), len(frames), unlabelled)
     paths = [path for (path,) in frames]
     with ThreadPoolExecutor(_THREADS) as threads:
-        coloured = not all(threads.map(_is_grey, paths[:: max(1, len(paths) // 32)]))
+        sampled = paths[:: max(1, len(paths) // 32)]
+        coloured = not all(threads.map(_is_grey, sampled))
+        if coloured and known and all(isinstance(value, int) for value in known):
+            coloured = not all(threads.map(has_colour_palette, sampled))  # the numbers are places of the palette
         read = partial(read_mask, coloured=coloured, known=known)
         pixels, masks_with = _sums(threads.map(lambda path: counts(read(path), coloured=coloured), paths))
     edges = None
