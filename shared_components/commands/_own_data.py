@@ -80,7 +80,8 @@ def own_layout(args: Namespace, folder: Path, files: Scan) -> FolderLayout:
             return guess_layout(folder, kind, files=files)
         except DataError as error:
             if hint := conversion_hint(folder):
-                raise SiteError(f"{folder}: has no masks that fit its images, but {hint}") from error
+                what = f"{error}; the folder also" if files.masks or files.volumes else f"{folder}: has no masks, but"
+                raise SiteError(f"{what} {hint}") from error
             raise
     if not (args.images and args.masks):
         raise SiteError("--images and --masks go together; give both, or neither")

@@ -67,10 +67,10 @@ def _add(data: Scan, path: Path, below: str, names: Sequence[str]) -> None:
     )
     for name in (*images, *volumes, *videos):
         files.refuse_pointer(path / name)
-    if (objects := next((folder for folder in (path, *path.parents) if folder.name == _OBJECTS), None)) is not None:
-        if objects.with_name(_CLASSES).is_dir():
-            data.instances += [prefix + name for name in images]
-            images = []
+    above, objects, _ = f"/{below}/".partition(f"/{_OBJECTS}/")
+    if objects and (data.root / above.strip("/") / _CLASSES).is_dir():
+        data.instances += [prefix + name for name in images]
+        images = []
     data.videos += [prefix + name for name in videos]
     # `surgfl masks` converts segmentations, and images without a mask are counted
     data.unread += [prefix + name for name in unread if not name.lower().endswith(files.SEGMENTATIONS)]
