@@ -2,12 +2,14 @@
 
 import argparse
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
 from shared_components.commands import add_repeatable, named_values
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
+from shared_components.common.sanitise import printable
 from shared_components.data.annotations.convert import TABLE, Conversion, convert
 from shared_components.data.annotations.formats import FORMATS, annotation_files, read_annotations
 
@@ -32,10 +34,8 @@ def run(args: argparse.Namespace) -> int:
         files = [read_annotations(path, kind) for path in paths]
         result = convert(files, args.images, args.out, names=names, replace=args.force)
     print(f"{args.annotations}: {counted(len(paths), f'{FORMATS[kind][0].TITLE} file')}")
-    print(*result.inventory.lines(), sep="\n")
-    _print_classes(result)
-    for note in result.notes:
-        print(f"note: {note}")
+    lines = [*result.inventory.lines(), *_class_lines(result), *(f"note: {note}" for note in result.notes)]
+    print(printable("\n".join(lines)))  # names of frames and classes come from the file
     print(f"{args.out}: {counted(result.written, 'mask')} written, {result.unchanged} unchanged, {TABLE}")
     # masks of video files are numbered by frame, from 0
     options = " --first-frame 0 --mask-numbers frames" if result.of_videos else ""
@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_classes(result: Conversion) -> None:
+def _class_lines(result: Conversion) -> Iterator[str]:
     total = max(1, sum(result.pixels.values()))
     width = max(map(len, result.pixels), default=0)
-    print(f"  {'class':<{width}}{'masks':>9}{'pixels':>12}")
+    yield f"  {'class':<{width}}{'masks':>9}{'pixels':>12}"
     for name, pixels in result.pixels.items():
-        print(f"  {name:<{width}}{result.frames[name]:>9}{pixels:>12,}  {100 * pixels / total:.1f} %")
+        yield f"  {name:<{width}}{result.frames[name]:>9}{pixels:>12,}  {100 * pixels / total:.1f} %"

@@ -72,10 +72,10 @@ def convert(
         replace: Whether masks that differ are replaced; otherwise they raise DataError.
     """
     jobs, left_out = _jobs(files, ImageFolder(images, without=out))
-    ids, unused = _class_ids(files, out, names or {})
     if not jobs:
         reasons = "; ".join(map(str, left_out)) or "it lists no frames"
         raise DataError(files[0].path, f"has no frame to convert: {reasons}", "name the annotated images with --images")
+    ids, unused = _class_ids(files, jobs, out, names or {})
     write_text(out / TABLE, described({0: BACKGROUND} | {number: name for name, number in ids.table.items() if number}))
     if unused:
         left_out.append(LeftOut("classes", tuple(unused), "without shapes", len(unused)))
@@ -98,10 +98,12 @@ class _ClassIds:
     used: frozenset[str]  # classes with shapes
 
 
-def _class_ids(files: Sequence[Annotations], out: Path, names: Mapping[str, str]) -> tuple[_ClassIds, list[str]]:
+def _class_ids(
+    files: Sequence[Annotations], jobs: Sequence[_Job], out: Path, names: Mapping[str, str]
+) -> tuple[_ClassIds, list[str]]:
     """Return the ids of classes with shapes, in the files' order, and the names without shapes."""
     sources = {name: file.path for file in reversed(files) for name in file.classes}
-    shown = {shape.name for file in files for frame in file.frames for shape in frame.shapes}
+    shown = {shape.name for job in jobs for shape in job.frame.shapes}
     if unknown := sorted(names.keys() - sources.keys()):
         listed = ", ".join(sources) or "none"
         raise ValueError(f"--rename names the class {unknown[0]!r}; the annotations have {listed}")

@@ -1,6 +1,5 @@
 """Recognise annotation files by their content, and read them."""
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,8 +101,3 @@ def conversion_hint(folder: Path) -> str:
         place = paths[0]
     command = f"surgfl masks {quote(str(place))} --images {quote(str(folder))} --out {quote(str(folder / 'masks'))}"
     return f"contains {listed(files, folder)}; convert them to masks with `{command}{option}`"
-
-
-def plain(text: str) -> str:
-    """Return a class name without spaces at its ends and with single spaces."""
-    return re.sub(r"\s+", " ", text).strip()

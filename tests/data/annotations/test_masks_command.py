@@ -87,7 +87,7 @@ def test_the_smaller_shape_wins_in_coco_and_overlaps_crowds_boxes_and_unused_cla
     content = json.loads(path.read_text())
     content["annotations"][1]["iscrowd"] = 1
     content["annotations"][2]["segmentation"] = []
-    content["images"].append({"id": 2, "file_name": "gone.png", "height": H, "width": W})
+    content["images"].append({"id": 2, "file_name": "gone\x1b[31m.png", "height": H, "width": W})
     content["annotations"].append(content["annotations"][0] | {"image_id": 2})
     path.write_text(json.dumps(content))
     assert convert(tmp_path, path) == 0
