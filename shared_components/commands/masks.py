@@ -18,11 +18,11 @@ HELP = "convert annotations (COCO, labelme, CVAT, Label Studio, YOLO, 3D Slicer)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("annotations", type=Path, metavar="ANNOTATIONS", help="annotation file, or folder of such files")
-    add("--images", type=Path, required=True, metavar="FOLDER", help="folder of the annotated images or videos")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="output folder for masks and labels.txt")
-    add("--format", choices=sorted(FORMATS), help="format of the files; default: by their content")
-    add_repeatable(parser, "--rename", "OLD=NEW", "class name, also to merge classes, or background or ignore")
+    add("annotations", type=Path, metavar="ANNOTATIONS", help="annotation file, or folder")
+    add("--images", type=Path, required=True, metavar="FOLDER", help="folder of images or videos")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="output folder")
+    add("--format", choices=sorted(FORMATS), help="default: by content")
+    add_repeatable(parser, "--rename", "OLD=NEW", "new class name, background or ignore")
     add("--force", action="store_true", help="replace masks that differ")
 
 
