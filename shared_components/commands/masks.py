@@ -39,8 +39,11 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.out}: {counted(result.written, 'mask')} written, {result.unchanged} unchanged, {TABLE}")
     # masks of video files are numbered by frame, from 0
     options = " --first-frame 0 --mask-numbers frames" if result.of_videos else ""
-    root = Path(os.path.commonpath([args.images.absolute(), args.out.absolute()]))
-    print(f"next: surgfl site init {quote(str(root))}{options}")
+    root = Path(os.path.commonpath([args.images.resolve(), args.out.resolve()]))
+    if root == Path(root.anchor):
+        print("next: put the images and the masks below one folder, and describe it with surgfl site init")
+    else:
+        print(f"next: surgfl site init {quote(str(root))}{options}")
     return 0
 
 
