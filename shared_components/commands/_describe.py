@@ -18,7 +18,7 @@ from shared_components.data.files.inventory import OPTION, Inventory
 from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
 from shared_components.data.site_file import write_site
 from shared_components.data.site_inventory import labelled_frames, own_stock, public_stock
-from shared_components.inference import VOLUMES
+from shared_components.inference import NIFTI
 
 FILE = "site.yaml"
 _LISTED = 3  # kinds of left-out files that an error message lists
@@ -33,7 +33,7 @@ def add_description(parser: argparse._ActionsContainer) -> None:
     add("--images", metavar="PATH", help="path of images or videos, such as '{video}/frames'")
     add("--masks", metavar="PATH", help="path of masks, such as '{video}/labels'")
     add("--id", action="append", default=[], metavar="VALUE=NAME", help="class name of a mask value; repeatable")
-    add("--name", help=f"site name; default: the folder's name, or its parent's for a folder {VOLUMES}")
+    add("--name", help=f"site name; default: the folder's name, or its parent's for a folder {NIFTI}")
     for split in SPLITS:
         add(f"--{split}", metavar="VIDEOS", help=f"{split} videos, separated by commas")
     add("--frame-interval", type=int, metavar="N", help="use every n-th labelled frame; default: 1")
@@ -75,8 +75,8 @@ def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:
 def _config(args: argparse.Namespace, out: Path, prompt: Prompt) -> dict[str, Any]:
     folder = args.folder.resolve()
     public = None if args.images or args.masks else known_layout(folder, args.dataset)
-    # `surgfl segment --nifti` writes this folder below its results
-    named = folder.parent if folder.name == VOLUMES and folder.parent.name else folder
+    # `surgfl segment --export nifti` writes this folder below its results
+    named = folder.parent if folder.name == NIFTI and folder.parent.name else folder
     config: dict[str, Any] = {"name": args.name or named.name}
     root = "." if out.resolve().parent == folder else str(folder)
     given = any(getattr(args, split) for split in SPLITS)

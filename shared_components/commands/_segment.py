@@ -94,7 +94,7 @@ def _segment(
     watch = Watch(model, stream.rate, early=stream.live is not None)
     doubt = None if objects else DoubtWatch(model, (height, width), stream.rate)
     folder = PredictionFolder(
-        out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts,
+        out, stream, task, masks=args.masks, pictures=args.pictures, exports=args.export or (), alone=True, facts=facts,
         watch=watch, doubt=doubt,
     )  # fmt: skip
     network = shown_frames(model.network, task, stream, objects).eval()

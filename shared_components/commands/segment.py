@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shared_components.commands import add_device, add_model
 from shared_components.core.training_settings import PRECISIONS
-from shared_components.inference import BACKENDS, MASK_FORMATS
+from shared_components.inference import BACKENDS, EXPORTS, MASK_FORMATS
 
 HELP = "segment videos, images or a live stream, or estimate depth: overlay video, masks, table of visible objects"
 
@@ -24,7 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--video-rate", metavar="R", help="images per second; also write an overlay video of a folder")
     add("--masks", choices=MASK_FORMATS, default="png", help="format of masks or depth maps; default: %(default)s")
     add("--pictures", action=argparse.BooleanOptionalAction, help="write overlays as PNG; default: only for images")
-    add("--nifti", action="store_true", help="also write NIfTI volumes for corrections in ITK-SNAP or 3D Slicer")
+    add("--export", action="append", choices=EXPORTS, help="also write labels for an annotation tool; repeatable")
+    add("--nifti", action="append_const", dest="export", const="nifti", help="the same as --export nifti")
     add("--precision", choices=PRECISIONS, default="float32", help="precision; default: %(default)s")
     add("--backend", choices=BACKENDS, default="auto", help="inference engine; auto: the fastest installed")
     add_device(parser)

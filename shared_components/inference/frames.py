@@ -31,6 +31,13 @@ class Shot:
     image: np.ndarray  # uint8 RGB (H, W, 3)
     sequence: str = ""  # sub-folder, such as `day-1/left`; empty for a video, an image and the input folder itself
     seconds: Fraction | None = None  # time since the first frame of the sequence; None if the rate is unknown
+    suffix: str = ".png"  # ending of the image's file; for a video, of the images that are exported
+    number: int | None = None  # number of the frame in its video, from 0; None for images
+
+    @property
+    def file(self) -> str:
+        """Path of the image relative to the input, such as `day-1/left/frame12.jpg`."""
+        return f"{self.path}{self.suffix}"
 
     @property
     def path(self) -> str:
@@ -125,11 +132,12 @@ class FrameStream:
             yield from starmap(_video_shot, frames_of(self._video, every=self.every))
         for sequence, paths in self._sequences.items():
             for number, path in enumerate(paths[:: self.every]):
-                yield Shot(path.stem, _read(path), sequence, None if self.rate is None else number / self.rate)
+                seconds = None if self.rate is None else number / self.rate
+                yield Shot(path.stem, _read(path), sequence, seconds, path.suffix)
 
 
 def _video_shot(number: int, image: np.ndarray, seconds: Fraction) -> Shot:
-    return Shot(f"frame_{number:06d}", image, seconds=seconds)
+    return Shot(f"frame_{number:06d}", image, seconds=seconds, number=number)
 
 
 class InputFolder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from fractions import Fraction
@@ -14,19 +14,17 @@ import numpy as np
 from shared_components.common.atomic import NotWritten, not_written
 from shared_components.core.evaluation import write_picture
 from shared_components.core.task import Answer, Task
-from shared_components.inference import MASK_FORMATS, VOLUMES, InferenceError
+from shared_components.inference import MASK_FORMATS, InferenceError
 from shared_components.inference.doubtful import DoubtWatch
+from shared_components.inference.exports import Export, hashes_of, open_exports, refuse_corrected
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.out_of_distribution import Likeness, Watch
 from shared_components.inference.video import H264Video
 from shared_components.inference.visible import FRAMES, INTERVALS, Stretch, VisibleTables
-from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
 
 OVERLAYS, MASKS = "overlays", "masks"  # output folders: overlays for viewing, and masks of class ids
 VIDEO = "overlay.mp4"
-LABEL_HASHES = "labels"
-"""Key of the label volumes' hashes in the record, which protect corrected volumes from being replaced."""
 
 
 class PredictionFolder:
@@ -37,7 +35,7 @@ class PredictionFolder:
     - `<kind>/<path>.png`, the task's `files`, such as `masks` (class ids) and `overlays`
     - `overlay.mp4`, or `overlays/<sub-folder>.mp4`, if the frames have a rate
     - `visible.csv` and `intervals.csv`, if the task names parts
-    - `nifti/` for label editors, see `Volumes`
+    - `coco/`, `nifti/` and others for annotation tools, see `EXPORTS`
     - `prediction.json`, the record, see `ResultFolder`
 
     Args:
@@ -46,14 +44,14 @@ class PredictionFolder:
         task: The model's task.
         masks: `png`, or `none` to write only overlays.
         pictures: Write overlays as PNG; None: only for images, not for a video.
-        volumes: Also write labels and frames as NIfTI volumes.
+        exports: Formats of annotation tools to write, of `EXPORTS`.
         alone: Refuse a folder with any files except an earlier result.
         facts: Further entries of the record; they may be extended until the folder is closed.
         watch: Out-of-distribution detector; its warning is the first row of `intervals.csv`.
         doubt: Detector of doubtful masks; its intervals are written to the record and `intervals.csv`.
 
-    Raises InferenceError: the folder contains other files or lies in the input; or volumes are requested for a task
-    without masks or for a video with too many frames.
+    Raises InferenceError: the folder contains other files or lies in the input; or an export is requested for a task
+    without masks, or cannot contain the frames or classes.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class PredictionFolder:
         *,
         masks: str = "png",
         pictures: bool | None = None,
-        volumes: bool = False,
+        exports: Sequence[str] = (),
         alone: bool = False,
         facts: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
@@ -77,15 +75,15 @@ class PredictionFolder:
         self._folder = ResultFolder(folder)
         self._input = str(stream.source.resolve() if isinstance(stream.source, Path) else stream.source)
         self._folder.refuse_another(input=self._input)
-        self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, VOLUMES))
-        refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))
+        self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, *exports))
+        refuse_corrected(self._folder.path, self._folder.earlier)
         self._stream, self._task, self.facts = stream, task, dict(facts or {})
         self._watch, self._doubt = watch, doubt
         self._masks = masks == "png"
         self._pictures = not stream.is_video if pictures is None else pictures
-        if volumes and task.card.kind != "segmentation":
-            raise InferenceError(f"a {task.card.kind} model predicts no labels for a NIfTI volume; remove --nifti")
-        self._volumes = Volumes(self._folder.part / VOLUMES, stream, task.card.outputs) if volumes else None
+        if exports and task.card.kind != "segmentation":
+            raise InferenceError(f"a {task.card.kind} model predicts no labels to export; remove --export and --nifti")
+        self._exports = open_exports(exports, self._folder.part, stream, task.card.outputs)
         self._video: H264Video | None = None
         self._sequence: str | None = None
         self.tables = VisibleTables(self._folder.part, stream.rate)
@@ -111,8 +109,8 @@ class PredictionFolder:
             for kind, picture in pictures.items():
                 if self._pictures if kind == OVERLAYS else self._masks:
                     write_picture(self._folder.part / kind / f"{shot.path}.png", picture)
-            if self._volumes is not None:
-                self._volumes.add(shot, pictures[MASKS])
+            for export in self._exports:
+                export.add(shot, pictures[MASKS])
             if self._stream.rate is not None:
                 self._append(shot, pictures[OVERLAYS], self._stream.rate)
             self.tables.add(shot, self._task.visible(answer))
@@ -155,9 +153,8 @@ class PredictionFolder:
             ]
         for writer in self._writers():
             writer.close()
-        if self._volumes is not None:
-            self.facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
-        refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))  # edited during the run
+        self.facts |= hashes_of(self._folder.part)
+        refuse_corrected(self._folder.path, self._folder.earlier)  # edited during the run
         facts = {"input": self._input, "task": self._task.card.to_json()}
         self._folder.appear(facts | {"frames": self.count, "every": self._stream.every} | self.facts)
 
@@ -174,8 +171,8 @@ class PredictionFolder:
         for writer in (*self._writers(), self._folder):
             writer.abandon()
 
-    def _writers(self) -> list[H264Video | Volumes | VisibleTables]:
-        return [writer for writer in (self._video, self._volumes, self.tables) if writer is not None]
+    def _writers(self) -> list[H264Video | Export | VisibleTables]:
+        return [writer for writer in (self._video, *self._exports, self.tables) if writer is not None]
 
     def _append(self, shot: Shot, picture: np.ndarray, rate: Fraction) -> None:
         if self._video is None or shot.sequence != self._sequence:

@@ -12,13 +12,12 @@ import pytest
 import SimpleITK as sitk
 
 from shared_components.common.atomic import NotWritten
-from shared_components.data.files import nifti
 from shared_components.data.files.label_names import described
 from shared_components.inference import InferenceError
+from shared_components.inference import export_nifti as nifti
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import frames_of, look_at
-from shared_components.inference.volumes import Volumes
 from tests.common.test_atomic import full_disk
 from tests.inference.conftest import PARTS, SEGMENTATION, grey, write_image, write_video
 
@@ -119,7 +118,7 @@ def test_the_record_says_what_was_shown_to_what(video, tmp_path):
 
 
 @pytest.mark.parametrize("room", [0, 400, 1500])
-@pytest.mark.parametrize("options", [{}, {"volumes": True}, {"masks": "none", "pictures": False}])
+@pytest.mark.parametrize("options", [{}, {"exports": ["nifti"]}, {"masks": "none", "pictures": False}])
 def test_a_full_disk_is_one_sentence_that_names_the_folder_and_leaves_nothing(video, tmp_path, options, room):
     out = tmp_path / "out"
     with full_disk(room), pytest.raises((NotWritten, InferenceError), match="could not be written") as caught:
@@ -148,7 +147,7 @@ def test_an_input_of_billions_of_pixels_is_refused_before_a_frame_is_read(tree):
     ("name", "options", "sentence"),
     [
         ("notes.txt", {"alone": True}, "contains 'notes.txt'"),
-        ("nifti", {"volumes": True}, "contains 'nifti', which is not part of an earlier result"),
+        ("nifti", {"exports": ["nifti"]}, "contains 'nifti', which is not part of an earlier result"),
         ("masks", {}, "contains 'masks', which is not part of an earlier result; give another folder, or move it away"),
     ],
 )
@@ -182,7 +181,7 @@ def numbered(number, shape):
 
 def segment(source, out, **stream):
     frames = FrameStream(source, height=32, width=64, **stream)
-    with PredictionFolder(out, frames, SEGMENTATION, masks="none", pictures=False, volumes=True) as folder:
+    with PredictionFolder(out, frames, SEGMENTATION, masks="none", pictures=False, exports=["nifti"]) as folder:
         for number, item in enumerate(frames):
             folder.add(item["shot"], numbered(number, item["shot"].image.shape[:2]))
     return out / "nifti"
@@ -230,7 +229,7 @@ def test_names_and_colours_are_those_that_itk_snap_reads():
 def test_images_of_several_sizes_are_no_volume_and_leave_nothing(tmp_path):
     for name, size in (("a.png", (40, 50)), ("b.png", (40, 51))):
         write_image(tmp_path / "frames" / name, 90, size)
-    with pytest.raises(InferenceError, match=r"--nifti: b: .*frames\.nii.* frame 1 has shape \(40, 51\)"):
+    with pytest.raises(InferenceError, match=r"export nifti: b: .*frames\.nii.* frame 1 has shape \(40, 51\)"):
         segment(tmp_path / "frames", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -239,7 +238,7 @@ def test_a_video_that_fits_in_no_volume_is_refused_before_a_frame_is_seen(tmp_pa
     monkeypatch.setattr(nifti, "MOST_FRAMES", 3)
     stream = FrameStream(write_video(tmp_path / "a.mp4", grey(10)), height=32, width=64, every=2)
     with pytest.raises(InferenceError, match=r"a\.mp4 has 5 frames to segment, .* takes 3; .* --every 4"):
-        Volumes(tmp_path / "out", stream, PARTS)
+        nifti.open_export(tmp_path / "out", stream, PARTS)
 
 
 def test_what_is_of_unknown_length_and_fits_in_no_volume_goes_on_in_another(tmp_path, monkeypatch):
@@ -271,9 +270,9 @@ def test_labels_that_were_corrected_are_never_replaced(tmp_path):
     corrected = sitk.ReadImage(str(path)) * 0 + 2
     sitk.WriteImage(corrected, str(path))
     stream = FrameStream(tmp_path / "frames", height=32, width=64)
-    for again in (True, False):
+    for again in (["nifti"], []):
         with pytest.raises(InferenceError, match=r"frames\.nii\.gz was changed after the prediction"):
-            PredictionFolder(tmp_path / "out", stream, SEGMENTATION, volumes=again)
+            PredictionFolder(tmp_path / "out", stream, SEGMENTATION, exports=again)
     assert (array(path) == 2).all()
 
 
@@ -295,7 +294,7 @@ def test_labels_that_were_corrected_while_a_run_worked_are_not_replaced(tmp_path
     frames = FrameStream(tmp_path / "frames", height=32, width=64)
     with (
         pytest.raises(InferenceError, match="was changed after the prediction"),
-        PredictionFolder(tmp_path / "out", frames, SEGMENTATION, volumes=True) as folder,
+        PredictionFolder(tmp_path / "out", frames, SEGMENTATION, exports=["nifti"]) as folder,
     ):
         for item in frames:
             folder.add(item["shot"], bar(item["shot"].image.shape))

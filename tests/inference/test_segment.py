@@ -137,10 +137,7 @@ def test_depth_is_a_video_and_files_of_16_bits(surgery, model, tmp_path, capsys)
         _, depth = Predictor(trained.network, trained.task)(item["image"], (64, 96))
         stored = cv2.imread(str(out / "depth" / f"{item['shot'].name}.png"), cv2.IMREAD_UNCHANGED)
         assert stored.dtype == "uint16" and abs(stored / 256 - depth).max() <= 1 / 512 + 1e-4  # mm; decoders are fused
-    for more, sentence in (
-        (["--nifti"], "predicts no labels for a NIfTI volume"),
-        (["--box", "0,0,9,9"], "takes no boxes"),
-    ):
+    for more, sentence in ((["--nifti"], "predicts no labels to export"), (["--box", "0,0,9,9"], "takes no boxes")):
         assert main(["segment", str(surgery), "--model", checkpoint, "--out", "other", *more]) == 2
         assert sentence in capsys.readouterr().err and not (tmp_path / "other").exists()
 

@@ -5,15 +5,10 @@ patient's left, y to the back and t to the head, so both programs show the frame
 saved with other axes is reoriented by its affine.
 """
 
-import gzip
-import os
-import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -22,13 +17,12 @@ from nibabel.filebasedimages import ImageFileError
 from nibabel.nifti1 import Nifti1Pair
 from nibabel.spatialimages import HeaderDataError
 
-from shared_components.common.atomic import atomically
 from shared_components.common.counted import counted
 from shared_components.data.files.images import VOLUMES, Axes, DataError, Size, reading, refuse_large, refuse_pointer
+from shared_components.data.files.volume_writer import COLOURS, LabelVolumeWriter, PictureVolumeWriter
 
 _MAX_LABEL = np.iinfo(np.uint16).max
 MOST_FRAMES = np.iinfo(np.int16).max  # maximum length of an axis in NIfTI-1
-_COLOURS = np.dtype([(channel, np.uint8) for channel in "RGB"])
 _DATA_OFFSET = 352  # bytes: 348 of the header, 4 for "no extension"
 _LPS = orientations.axcodes2ornt(("L", "P", "S"))
 _NO_TURN = orientations.axcodes2ornt("RAS")  # result of `_turn` for axes as `LabelWriter` writes them
@@ -36,7 +30,7 @@ _CHUNK_BYTES = 1 << 25
 _DAMAGES = (EOFError, zlib.error, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 """Errors of nibabel for a damaged volume, whose header may give any size, offset or type."""
 _CUT_OFF = "is not a readable NIfTI volume (cut off or damaged: {})"
-_EXPORT_COLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the video itself"
+_EXPORTCOLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the video itself"
 _EXPORT_AGAIN = "export it again with the video's frames as reference, all of them"
 
 
@@ -80,71 +74,18 @@ def has_written_axes(path: Path) -> bool:
     return bool(np.array_equal(_turn(_open(path), path), _NO_TURN))
 
 
-class _Writer:
-    """Writer of a volume, frame by frame; the file appears on closing, and not after an error."""
+class _Nifti:
+    """Header of a NIfTI-1 file."""
 
     _INTENT = ""
+    endings = VOLUMES
+    most = MOST_FRAMES
 
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
-        if not self.path.name.endswith(VOLUMES):
-            raise ValueError(f"{path}: a label volume's name ends in {' or '.join(VOLUMES)}; rename it")
-        self.count = 0
-        self._size: tuple[int, ...] = ()
-        self._type: np.dtype[Any] = np.dtype(np.uint8)
-        self._packed = self.path.name.endswith(".gz")
-        # The header comes first and has the number of frames, so frames wait in a file beside.
-        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.frames")
-        self._files: list[IO[bytes] | gzip.GzipFile] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close() if error is None else self.abandon()
-
-    def close(self) -> None:
-        """Write the file; ValueError if there are no frames."""
-        try:
-            if not self._files:
-                raise ValueError(f"{self.path}: there are no frames to write; give at least one")
-            for file in self._files:
-                file.close()
-            header = self._header()
-            with atomically(self.path) as beside, beside.open("wb") as out, self._part.open("rb") as frames:
-                out.write(gzip.compress(header, mtime=0) if self._packed else header)
-                shutil.copyfileobj(frames, out)  # a gzip file may have several members
-        finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Remove temporary files; an earlier volume stays."""
-        for file in self._files:
-            with suppress(OSError):  # a full disk refuses the buffered rest, too
-                file.close()
-        self._part.unlink(missing_ok=True)
-
-    def _append(self, frame: np.ndarray) -> None:
-        if self.count >= MOST_FRAMES:
-            what = f"a NIfTI volume has at most {MOST_FRAMES} frames"
-            raise ValueError(f"{self.path}: {what}; cut the video in parts, or take every n-th frame")
-        # (H, W) in C order equals (W, H) in Fortran order, the order of NIfTI
-        self._files[0].write(np.ascontiguousarray(frame).tobytes())
-        self.count += 1
-
-    def _begin(self, size: tuple[int, ...], kind: np.dtype[Any]) -> None:
-        self._size, self._type = size, kind
-        self._part.parent.mkdir(parents=True, exist_ok=True)
-        raw = self._part.open("wb")
-        self._files = [gzip.GzipFile("", "wb", 6, raw, mtime=0), raw] if self._packed else [raw]
-
-    def _header(self) -> bytes:
-        height, width = self._size
+    def header(self, size: tuple[int, ...], count: int, kind: np.dtype[Any]) -> bytes:
+        height, width = size
         header = nib.nifti1.Nifti1Header(endianness="<")
-        header.set_data_dtype(self._type)
-        header.set_data_shape((width, height, self.count))
+        header.set_data_dtype(kind)
+        header.set_data_shape((width, height, count))
         affine = np.diag([-1.0, -1.0, 1.0, 1.0])
         header.set_qform(affine, code="scanner")
         header.set_sform(affine, code="scanner")
@@ -156,7 +97,7 @@ class _Writer:
         return header.binaryblock.ljust(_DATA_OFFSET, b"\0")
 
 
-class LabelWriter(_Writer):
+class LabelWriter(_Nifti, LabelVolumeWriter):
     """Writer of a label volume, frame by frame; the file appears on closing, and not after an error.
 
     ValueError for a path that does not end in .nii.gz or .nii, no masks, masks of several sizes, values that are no
@@ -165,35 +106,12 @@ class LabelWriter(_Writer):
 
     _INTENT = "label"
 
-    def add(self, mask: np.ndarray) -> None:
-        """Append a frame (H, W) of whole numbers up to 255, or up to 65535 in types of more than 8 bits."""
-        mask = np.asarray(mask)
-        if not self._files:
-            self._begin(mask.shape, np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.uint16))
-        if mask.ndim != 2 or mask.shape != self._size or not mask.size:
-            what = f"has shape {mask.shape}, the first {self._size}"
-            raise ValueError(f"{self.path}: frame {self.count} {what}; give masks (height, width) of one size")
-        largest = np.iinfo(self._type).max
-        if mask.dtype.kind not in "iub" or mask.min() < 0 or mask.max() > largest:
-            what = f"has {mask.dtype} values from {mask.min()} to {mask.max()}"
-            raise ValueError(f"{self.path}: frame {self.count} {what}; labels are whole numbers from 0 to {largest}")
-        self._append(mask.astype(self._type.newbyteorder("<")))
 
-
-class PictureWriter(_Writer):
+class PictureWriter(_Nifti, PictureVolumeWriter):
     """Writer of a video's frames as a colour volume, which label editors show below the labels.
 
     A frame takes 3 bytes per pixel; in a .nii file, a frame can be read without the frames before it.
     """
-
-    def add(self, picture: np.ndarray) -> None:
-        """Append a frame, uint8 RGB (H, W, 3); ValueError for another form or size, or after 32767 frames."""
-        if not self._files:
-            self._begin(picture.shape[:2], _COLOURS)
-        if picture.dtype != np.uint8 or picture.shape != (*self._size, 3) or not picture.size:
-            what = f"is {picture.dtype} of shape {picture.shape}, the first (height, width) is {self._size}"
-            raise ValueError(f"{self.path}: frame {self.count} {what}; give uint8 pictures (H, W, 3) of one size")
-        self._append(picture)
 
 
 def picture_count(path: Path) -> int:
@@ -213,17 +131,17 @@ def read_picture(path: Path, place: int) -> np.ndarray:
 
 def is_colour_volume(path: Path) -> bool:
     try:
-        return _open_volume(path).get_data_dtype() == _COLOURS
+        return _open_volume(path).get_data_dtype() == COLOURS
     except DataError:
         return False
 
 
 def _open_pictures(path: Path) -> Nifti1Pair:
     image = _open_volume(path)
-    if image.get_data_dtype() != _COLOURS:
-        raise DataError(path, f"has {image.get_data_dtype()} values, not colours", _EXPORT_COLOURS)
+    if image.get_data_dtype() != COLOURS:
+        raise DataError(path, f"has {image.get_data_dtype()} values, not colours", _EXPORTCOLOURS)
     if not np.array_equal(_turn(image, path), _NO_TURN):
-        raise DataError(path, "has its axes in another order than x, y and frames", _EXPORT_COLOURS)
+        raise DataError(path, "has its axes in another order than x, y and frames", _EXPORTCOLOURS)
     return image
 
 
