@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
-from xml.etree import ElementTree as ET
+from xml.etree import ElementTree as ET  # nosec B405 # it only writes
 
 import numpy as np
 

@@ -170,3 +170,16 @@ def test_a_folder_of_videos_is_done_but_for_those_that_fail(surgery, model, tmp_
     shutil.copy(surgery, tmp_path / "films" / "b.mov")
     assert main(["segment", "films", *words]) == 2
     assert "differ only in their extension" in capsys.readouterr().err
+
+
+def test_exports_are_named_once_each_and_written_below_the_results(surgery, model, tmp_path):
+    pytest.importorskip("pycocotools")
+    words = ["--export", "coco", "--export", "cvat", "--nifti", "--export", "nifti", "--masks", "none"]
+    assert main(["segment", "surgery.mp4", "--model", str(model()), "--threads", "1", *words]) == 0
+    out = tmp_path / "surgery-segmented"
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {"coco", "cvat", "nifti"}
+    content = json.loads((out / "coco" / "annotations.json").read_text())
+    assert [category["name"] for category in content["categories"]] == list(PARTS[1:])
+    names = [f"frame_{number:06d}.png" for number in range(5)]
+    assert [image["file_name"] for image in content["images"]] == names
+    assert sorted(path.name for path in (out / "coco" / "images").iterdir()) == names

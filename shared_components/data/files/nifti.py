@@ -78,8 +78,8 @@ class _Nifti:
     """Header of a NIfTI-1 file."""
 
     _INTENT = ""
-    endings = VOLUMES
-    most = MOST_FRAMES
+    endings: tuple[str, ...] = VOLUMES
+    most: int = MOST_FRAMES
 
     def header(self, size: tuple[int, ...], count: int, kind: np.dtype[Any]) -> bytes:
         height, width = size
