@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from shared_components import __version__
-from shared_components.inference.exports import Export, class_colours, write_frame
+from shared_components.inference.exports import Export, class_colours, discard, write_frame
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.regions import Region, has_hole, polygons
 
@@ -62,12 +62,11 @@ class _Coco:
         self._images.seek(0)
         shutil.copyfileobj(self._images, self._annotations)
         self._annotations.write("]}\n")
-        self.abandon()
+        self._annotations.close()
+        self._images.close()
 
     def abandon(self) -> None:
-        for file in (self._annotations, self._images):
-            if file is not None:
-                file.close()
+        discard(self._annotations, self._images)
 
     def _open(self) -> tuple[IO[str], IO[str]]:
         self._folder.mkdir(parents=True)

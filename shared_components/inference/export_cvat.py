@@ -14,7 +14,7 @@ import numpy as np
 
 from shared_components.common.atomic import write_text
 from shared_components.common.drawing.palette import css
-from shared_components.inference.exports import Export, class_colours, write_frame
+from shared_components.inference.exports import Export, class_colours, discard, write_frame
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.regions import Region, regions
 
@@ -53,8 +53,7 @@ class _Cvat:
             write_text(self._folder / LABELS, json.dumps(self._labels, indent=1, ensure_ascii=False) + "\n")
 
     def abandon(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        discard(self._file)
 
     def _open(self) -> IO[str]:
         meta = ET.Element("meta")

@@ -12,7 +12,7 @@ from PIL import Image
 
 from shared_components.common.atomic import atomically, write_text
 from shared_components.inference import InferenceError
-from shared_components.inference.exports import Export, class_colours, write_frame
+from shared_components.inference.exports import Export, class_colours, discard, write_frame
 from shared_components.inference.frames import FrameStream, Shot
 
 MASKS, COLOURS, LIST, IMAGES = "SegmentationClass", "labelmap.txt", "ImageSets/Segmentation/default.txt", "JPEGImages"
@@ -40,13 +40,13 @@ class _Png:
         self._list.write(f"{shot.path}\n")
 
     def close(self) -> None:
-        self.abandon()
+        if self._list is not None:
+            self._list.close()
         lines = [f"{n}:{','.join(map(str, c))}::\n" for n, c in zip(self._classes, self._colours, strict=True)]
         write_text(self._folder / COLOURS, "# label:color_rgb:parts:actions\n" + "".join(lines))
 
     def abandon(self) -> None:
-        if self._list is not None:
-            self._list.close()
+        discard(self._list)
 
 
 def open_export(folder: Path, stream: FrameStream, classes: Sequence[str]) -> Export:

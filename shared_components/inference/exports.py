@@ -1,9 +1,10 @@
 """Choose the exports of a prediction, and protect files that a person has corrected from being replaced."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 
@@ -65,10 +66,21 @@ def write_frame(folder: Path, shot: Shot) -> Path:
     return path
 
 
-def hashes_of(folder: Path) -> dict[str, Any]:
-    """Return the record's entry for all exported files: a hash of labels, the size of frames, which are large."""
+def discard(*files: IO[str] | None) -> None:
+    """Close unfinished files, even on a full disk, which refuses their buffered rest."""
+    for file in files:
+        if file is not None:
+            with suppress(OSError):
+                file.close()
+
+
+def hashes_of(folder: Path, names: Collection[str] = EXPORTS) -> dict[str, Any]:
+    """Return the record's entry for all exported files: a hash of labels, the size of frames, which are large.
+
+    `names` are sub-folders of `folder`; the others are ignored.
+    """
     files = {}
-    for name in EXPORTS:
+    for name in sorted(set(EXPORTS) & set(names)):
         for path in sorted((folder / name).rglob("*")):
             if path.is_file() and not path.name.startswith("."):
                 frame = path.name.endswith(_LARGE) and not path.name.endswith(_LABELS) and name != "png"
@@ -79,11 +91,9 @@ def hashes_of(folder: Path) -> dict[str, Any]:
 
 def refuse_corrected(folder: Path, record: Mapping[str, Any]) -> None:
     """Raise InferenceError if exported files were changed or added since `record` was written."""
-    if not record["files"]:
-        return
     known = {f"nifti/{name}": value for name, value in record.get(_NIFTI_HASHES, {}).items()}
     known |= record.get(_HASHES, {})
-    for name, value in hashes_of(folder).get(_HASHES, {}).items():
+    for name, value in hashes_of(folder, record["files"]).get(_HASHES, {}).items():
         if known.get(name) != value:
             change = "changed after the prediction" if name in known else "added after the prediction"
             raise InferenceError(

@@ -1,6 +1,8 @@
 """Exports to annotation tools, read back by other libraries: IoU 1 for rasters and 0.99 for polygons, same names."""
 
 import json
+import resource
+import sys
 from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -265,8 +267,7 @@ def test_a_large_tool_needs_few_points_and_a_pixel_keeps_four_corners():
     ]  # fmt: skip
 
 
-def test_a_speck_survives_a_large_neighbour_that_is_simplified(monkeypatch):
-    """Without fewer points for the exact outlines than for the simplified ones."""
+def test_a_speck_survives_a_large_neighbour_that_is_simplified():
     mask = np.zeros((100, 100), np.uint8)
     cv2.circle(mask, (50, 50), 40, 1, -1)
     border = np.argwhere((mask == 0) & (cv2.dilate(mask, np.ones((3, 3), np.uint8)) == 1))
@@ -346,6 +347,43 @@ def test_a_failed_run_leaves_no_file_and_a_corrected_export_is_not_replaced(name
         export(tmp_path / "frames", tmp_path / "out", MASKS[:2], name)
 
 
+def test_the_record_of_version_0_1_0_protects_its_volumes(tmp_path):
+    """It has hashes of only NIfTI's files, under another key and relative to their folder."""
+    write_image(tmp_path / "frames" / "a.png", size=(H, W))
+    out = export(tmp_path / "frames", tmp_path / "out", MASKS[:1], "nifti")
+    for change in (b"", b" "):
+        record = json.loads((out / "prediction.json").read_text())
+        hashes = {name.removeprefix("nifti/"): value for name, value in record.pop("exports").items()}
+        (out / "prediction.json").write_text(json.dumps({**record, "labels": hashes}))
+        path = out / "nifti" / "labels" / "frames.nii.gz"
+        path.write_bytes(path.read_bytes() + change)
+        if change:
+            with pytest.raises(InferenceError, match="was changed after the prediction"):
+                export(tmp_path / "frames", out, MASKS[:1], "nifti")
+        else:
+            export(tmp_path / "frames", out, MASKS[:1], "nifti")
+
+
+@pytest.mark.parametrize("name", ["coco", "cvat", "png"])
+def test_a_file_that_cannot_be_finished_hides_no_error_and_leaves_nothing(name, tmp_path):
+    """The buffered rest does not fit the disk, either, when the run is abandoned."""
+    for frame in ("a", "b"):
+        write_image(tmp_path / "frames" / f"{frame}.png", size=(H, W))
+
+    def masks():
+        yield MASKS[0]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        raise ValueError("the model failed")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(ValueError, match="the model failed"):
+            export(tmp_path / "frames", tmp_path / "out", masks(), name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", EXPORTS)
 def test_a_full_disk_leaves_no_export(name, tmp_path):
     write_image(tmp_path / "frames" / "a.png", size=(H, W))
@@ -362,7 +400,7 @@ def test_what_a_format_cannot_contain_is_refused_before_a_frame_is_predicted(tmp
     task = make_task("segmentation", classes=("background", "grasper: left"))
     with pytest.raises(InferenceError, match=r"labelmap\.txt cannot contain the class 'grasper: left'"):
         PredictionFolder(tmp_path / "out", stream, task, exports=["png"])
-    monkeypatch.setitem(__import__("sys").modules, "pycocotools", None)
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
     for name in POLYGONS:
         with pytest.raises(ModuleNotFoundError, match="pycocotools"):
             PredictionFolder(tmp_path / "out", stream, TASK, exports=[name])

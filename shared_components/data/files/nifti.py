@@ -30,7 +30,7 @@ _CHUNK_BYTES = 1 << 25
 _DAMAGES = (EOFError, zlib.error, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 """Errors of nibabel for a damaged volume, whose header may give any size, offset or type."""
 _CUT_OFF = "is not a readable NIfTI volume (cut off or damaged: {})"
-_EXPORTCOLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the video itself"
+_EXPORT_COLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the video itself"
 _EXPORT_AGAIN = "export it again with the video's frames as reference, all of them"
 
 
@@ -139,9 +139,9 @@ def is_colour_volume(path: Path) -> bool:
 def _open_pictures(path: Path) -> Nifti1Pair:
     image = _open_volume(path)
     if image.get_data_dtype() != COLOURS:
-        raise DataError(path, f"has {image.get_data_dtype()} values, not colours", _EXPORTCOLOURS)
+        raise DataError(path, f"has {image.get_data_dtype()} values, not colours", _EXPORT_COLOURS)
     if not np.array_equal(_turn(image, path), _NO_TURN):
-        raise DataError(path, "has its axes in another order than x, y and frames", _EXPORTCOLOURS)
+        raise DataError(path, "has its axes in another order than x, y and frames", _EXPORT_COLOURS)
     return image
 
 
