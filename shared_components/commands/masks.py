@@ -1,17 +1,22 @@
 """`surgfl masks ANNOTATIONS --images IMAGES --out MASKS`: convert the annotations of other programs to masks."""
 
+from __future__ import annotations
+
 import argparse
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from shared_components.commands import add_repeatable, named_values
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
 from shared_components.common.sanitise import printable
-from shared_components.data.annotations.convert import TABLE, Conversion, convert
 from shared_components.data.annotations.formats import FORMATS, annotation_files, read_annotations
+
+if TYPE_CHECKING:
+    from shared_components.data.annotations.convert import Conversion
 
 HELP = "convert annotations (COCO, labelme, CVAT, Label Studio, YOLO, 3D Slicer) to masks"
 
@@ -28,6 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the masks and print what was used and left out; a ValueError names the file to correct."""
+    from shared_components.data.annotations.convert import TABLE, convert  # nibabel takes 0.1 s to import
+
     names = named_values("--rename", args.rename, "an old and a new class name, such as scissor=scissors", empty=False)
     kind, paths = annotation_files(args.annotations, args.format)
     with show_progress(title="masks"):

@@ -107,7 +107,7 @@ def test_a_slope_is_undone_and_large_labels_take_16_bits_in_order_from_many_chun
     (np.full((W, H, T), np.nan, np.float32), r"no numbers \(NaN\)"),
     (np.full((W, H, T), np.inf, np.float32), "no numbers"), (np.full((W, H, T), -1, np.int16), "has the label -1"),
     (np.full((W, H, T), 70000, np.int32), "has the label 70000"),
-    (np.zeros((W, H, 1, T), np.uint8), "is a volume of 6x4x1x5; export one volume of three axes"),
+    (np.zeros((W, H, 2, T), np.uint8), "is a volume of 6x4x2x5; export one volume of three axes"),
     (np.zeros((W, H), np.uint8), "is a volume of 6x4; export one volume of three axes"),
     (np.zeros((W, H, T + 1), np.uint8), "has 6 frames, but its video has 5; export it again"),
     (np.zeros((W, H + 1, T), np.uint8), "has frames of 6x5, but its video is 6x4; export it again"),
