@@ -16,6 +16,9 @@ import yaml
 from PIL import Image, ImageDraw
 
 from shared_components.core.task import make_task
+from shared_components.data.annotations.convert import convert
+from shared_components.data.annotations.formats import annotation_files, read_annotations
+from shared_components.data.files.label_names import label_names
 from shared_components.inference import EXPORTS, InferenceError
 from shared_components.inference import regions as module
 from shared_components.inference.export_cvat import run_lengths
@@ -404,3 +407,21 @@ def test_what_a_format_cannot_contain_is_refused_before_a_frame_is_predicted(tmp
     for name in POLYGONS:
         with pytest.raises(ModuleNotFoundError, match="pycocotools"):
             PredictionFolder(tmp_path / "out", stream, TASK, exports=[name])
+
+
+@pytest.mark.parametrize("name", ["coco", "cvat", "labelme", "nrrd", "yolo"])
+def test_surgfl_masks_reads_an_export_back(name, exported, tmp_path):
+    """Frames without a shape are left out, since no file says whether they are done; 3D Slicer does not list them."""
+    kind, files = annotation_files(exported / name)
+    images = exported / name if name in ("labelme", "yolo") else exported.parent / "frames"
+    result = convert([read_annotations(file, kind) for file in files], images, tmp_path)
+    names = label_names([tmp_path])
+    assert set(names.values()) == set(CLASSES[1:4])
+    written = {"/".join(path.with_suffix("").parts[-2:]): path for path in tmp_path.rglob("*.png")}
+    counts = {left.kind: left.count for left in result.inventory.left_out}
+    assert sorted(written) == paths(10)[:9] and counts.get("frames", 0) == (name != "nrrd")
+    for path, mask in zip(paths(10)[:9], MASKS, strict=False):
+        found = cv2.imread(str(written[path]), cv2.IMREAD_UNCHANGED)
+        for number, class_name in names.items():
+            one, other = found == number, mask == CLASSES.index(class_name)
+            assert (one & other).sum() >= (0.99 if name in POLYGONS else 1) * (one | other).sum()

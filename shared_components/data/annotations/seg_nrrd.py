@@ -55,7 +55,7 @@ def _volume(path: Path) -> tuple[dict[str, Any], np.ndarray]:
     damages = (nrrd.NRRDError, ValueError, KeyError, zlib.error, TypeError, MemoryError, StopIteration)
     with reading(path, cut_off, f"{AGAIN} from 3D Slicer", *damages), path.open("rb") as file:
         refuse_pointer(path)
-        header = dict(nrrd.read_header(file))
+        header = dict(nrrd.read_header(line.decode("utf-8") for line in file))  # pynrrd drops other letters than ASCII
         if {"data file", "datafile", "line skip", "byte skip"} & set(header):
             raise DataError(path, "has its labels in another file", "save it as one file, Segmentation.seg.nrrd")
         sizes = [int(side) for side in header["sizes"]]
