@@ -113,9 +113,8 @@ def _placed(images: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     rows, columns = matrices
     if rows is None or columns is None:
         return images
-    wide = (images.flatten(1, 3) @ columns.mT).view_as(
-        images
-    )  # (B, T * 3 * H, W): the matrix is not copied T * 3 times
+    # (B, T * 3 * H, W): the matrix is not copied T * 3 times
+    wide = (images.flatten(1, 3) @ columns.mT).view_as(images)
     return (rows[:, None, None] @ wide).round()
 
 
