@@ -92,7 +92,7 @@ class Plain:
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
         """Return the updates for the aggregator."""
-        self._measured = None  # it has the models, of which the server would keep two
+        self._measured = None  # it refers to the models, and the server would keep two copies
         return list(updates)
 
     def about(self, updates: Sequence[Update], noisy: Mapping[str, int]) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class ByRegion(Plain):
         if refusal := why_not_by_region(method):
             raise FederationError(refusal)
         if missing := [site for site in sites if site not in self._region_of]:
-            names = ", ".join(missing)
+            names = first_few(missing)
             raise FederationError(f"job {self._job.name}: regions leave out {names}; put every site into a region")
 
     def take(self, site: str, round: int, reply: Reply, models: Models, *, samples: int, method: Method) -> Update:
