@@ -21,7 +21,7 @@ from shared_components.core.evaluation import network_input, score_quickly
 from shared_components.core.method import load_method
 from shared_components.core.partition import partition_network
 from shared_components.core.task import make_task
-from shared_components.core.training import local_iterations, make_context, make_optimizer, training_batches
+from shared_components.core.training import TrainingSteps, make_context, make_optimizer, training_batches
 from shared_components.core.training_settings import Training
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.frame_cache import FrameCache
@@ -64,7 +64,7 @@ def compared(path: Path, cache: FrameCache, height: int, width: int) -> dict[str
         batches = training_batches(
             train, settings, method, context, iterations=STEPS, device=torch.device("cpu")
         )  # fmt: skip
-        local_iterations(network, optimizer, method, batches, context, partition)
+        TrainingSteps(network, optimizer, method, context, partition).run(batches)
 
     loops = {
         "training": {"site": site_steps, "bare": bare_steps(copy.deepcopy(network), train)},

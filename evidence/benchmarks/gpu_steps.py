@@ -21,7 +21,7 @@ from evidence.benchmarks import gpu
 from evidence.benchmarks.pretraining_cost import counted
 from shared_components.common import machine
 from shared_components.core.method import Batch, Context
-from shared_components.core.training import local_iterations, make_context, make_optimizer, training_batches, why_eager
+from shared_components.core.training import TrainingSteps, make_context, make_optimizer, training_batches, why_eager
 from shared_components.data.frame_cache import FrameCache
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import samples
@@ -228,7 +228,8 @@ class Rounds:
     def train(self, batches: Iterable[Batch], count: int) -> None:
         """Take one step on each of ``count`` batches."""
         setup = self.setup
-        local_iterations(setup.network, self.optimizer, setup.method, batches, self._context(count), setup.partition)
+        context = self._context(count)
+        TrainingSteps(setup.network, self.optimizer, setup.method, context, setup.partition).run(batches)
 
     def losses(self, batch: Batch) -> object:
         """Compute the loss of a batch, as in a step."""
@@ -252,7 +253,7 @@ class Rounds:
 
 
 def prepare_steps(site: Rounds, way: str) -> None:
-    """Let `local_iterations` take eager, recorded or compiled steps; ValueError if the site cannot record them."""
+    """Let `train` take eager, recorded or compiled steps; ValueError if the site cannot record them."""
     site.known["eager"] = "" if way == "recorded" else f"bench-gpu times {way} steps"
     if way == "recorded" and (reason := site.why_eager()):
         raise ValueError(f"its steps are not recorded: {reason}")

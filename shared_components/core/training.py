@@ -1,7 +1,7 @@
 """Train a network at one site: the training step of bundles and federations, and a round of steps.
 
-A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs it in `local_iterations` without MONAI,
-which takes five seconds to import; a test proves that both give equal bits.
+A bundle takes `TrainingSteps` inside MONAI's SupervisedTrainer. A federation runs them without MONAI, which takes five
+seconds to import; a test proves that both give equal bits.
 """
 
 import logging
@@ -159,19 +159,6 @@ def training_batches(
     )  # fmt: skip
     for batch in stream:
         yield context.task.add_randomness(batch, context.generator)
-
-
-def local_iterations(
-    network: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    method: Method,
-    batches: Iterable[Batch],
-    context: Context,
-    partition: Partition,
-    objective: Objective | None = None,
-) -> Losses:
-    """Train on each batch, and return the mean of each loss term over the steps in which it occurs."""
-    return TrainingSteps(network, optimizer, method, context, partition, objective).run(batches)
 
 
 READ_EVERY = 20  # recorded steps between two readings of their losses

@@ -124,7 +124,7 @@ class Work:
         settings = load_bundle("pvt_fpn", TINY).training
         optimizer = self.optimizers.setdefault(key, local_training.make_optimizer(network, settings))
         known, batches = (self.context, self.partition, objective), [LINE] * self.context.iterations
-        return local_training.local_iterations(network, optimizer, self.method, batches, *known)
+        return local_training.TrainingSteps(network, optimizer, self.method, *known).run(batches)
 
 
 @pytest.mark.parametrize("strength", [0.0, 5.0])
@@ -174,7 +174,7 @@ def test_fedreps_frozen_half_does_not_move_by_a_bit_even_with_momentum_and_decay
     settings = load_bundle("pvt_fpn", {**TINY, "weight_decay": 0.5}).training
     optimizer = local_training.make_optimizer(network, settings)
     known = context(iterations=4)
-    local_training.local_iterations(network, optimizer, plain, [BATCH], known, partition)
+    local_training.TrainingSteps(network, optimizer, plain, known, partition).run([BATCH])
     before = {n: v.clone() for n, v in network.state_dict().items()}
     assert {float(optimizer.state[p]["step"]) for p in network.parameters()} == {1.0}
     network.train()
