@@ -55,7 +55,7 @@ def flat_round(server: ServerRunner, clock: Clock) -> None:
     replies = {}
     for site, message in clock.time("flat", server.round_messages).items():
         for name, reply in updates_of({site: message}).items():
-            replies[name] = clock.time("flat", server.inbox.keep, "round", name, reply)
+            replies[name] = clock.time("flat", server.inbox.keep, name, reply)
     clock.time("flat", server.finish_round, replies, {})
 
 
