@@ -19,21 +19,19 @@ from nvflare.fuel.f3.cellnet import cell
 from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 
-SHA256_SUBMIT = "c2161f473673d2dcf080e5afb4317aca4b8ef95e49a7ea8e897ba6f7dfe5e8df"
-SHA256_EXIT = "7c83ed82f0c43a8dc9e8a92c5979d02711a571683a7c412a884fc5ae958277ec"
 LONGEST_WORD = 100  # characters of a name or id
 
 
 def survive_bad_messages() -> None:
     """Keep this process alive if a message cannot be decoded."""
-    replace(cell, "_is_server_job_cell", lambda _, my_info: False, sha256=SHA256_EXIT)
+    replace(cell, "_is_server_job_cell", lambda _, my_info: False)
 
 
 def sanitise_submissions() -> None:
     """Apply `sanitise` to every reply of a site in this process."""
     from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
 
-    replace(SubmitUpdateCommand, "process", _sanitise_first, sha256=SHA256_SUBMIT)
+    replace(SubmitUpdateCommand, "process", _sanitise_first)
 
 
 def _sanitise_first(process: Callable[..., Any], command: Any, data: Any, fl_ctx: FLContext) -> Any:

@@ -26,11 +26,6 @@ from shared_components.flare.patches.cells import read_cell
 from shared_components.flare.patches.message_filters import Boundary, Refusals, RelayBoundary, SiteBoundary
 from shared_components.flare.patches.replace import replace
 
-SHA256_RECEIVE = "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f"
-SHA256_CONNECT = "9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae"
-SHA256_ACKNOWLEDGE = "5d6dbe9c0357e1cceb98d4e90025e20a7fafc3fc18737e6f965c35e1191ba77e"
-SHA256_ADD = "a7d4533bdd483bdf567a1ee092ac55c6f4a20637ee479d40d2e2a2750d704f5c"
-SHA256_STREAM_ID = "53c9d4a01184d2f399a010f3ede287bb2fcdc9b25d4d6fc8652b343f2ca198da"
 Own = Callable[..., Any]  # a function of FLARE
 _REFUSALS = Refusals(logging.getLogger(__name__))
 
@@ -38,7 +33,7 @@ _REFUSALS = Refusals(logging.getLogger(__name__))
 def check_incoming_messages() -> None:
     """Process only messages that pass the boundary of this process: the server's, a site's or a relay's."""
     check = partial(_process_if_passed, (Boundary(), SiteBoundary(), RelayBoundary()))
-    replace(CoreCell, "_process_received_msg", check, sha256=SHA256_RECEIVE)
+    replace(CoreCell, "_process_received_msg", check)
 
 
 def _process_if_passed(
@@ -70,8 +65,8 @@ def _is_own(cell: Any, connection: Any) -> bool:
 
 def restrict_connections() -> None:
     """Connect to no address in a message, and accept acknowledgements of a stream only from its receiver."""
-    replace(CoreCell, "_add_adhoc_connector", _refuse_to_connect, sha256=SHA256_CONNECT)
-    replace(TxTask, "handle_ack", _handle_from_receiver, sha256=SHA256_ACKNOWLEDGE)
+    replace(CoreCell, "_add_adhoc_connector", _refuse_to_connect)
+    replace(TxTask, "handle_ack", _handle_from_receiver)
 
 
 def _refuse_to_connect(_: Own, cell: Any, to_cell: str, url: str) -> None:
@@ -91,7 +86,7 @@ def close_late_connections() -> None:
 
     FLARE waits for the threads of all connections, but closes only the connections that were established before.
     """
-    replace(BaseDriver, "add_connection", _close_if_stopped, sha256=SHA256_ADD)
+    replace(BaseDriver, "add_connection", _close_if_stopped)
 
 
 def _close_if_stopped(add: Own, driver: Any, connection: Any) -> None:
@@ -107,4 +102,4 @@ def number_streams() -> None:
     the receiver, and a site's answer hangs until a timeout.
     """
     numbers = itertools.count(stream_utils.sid_base + 1_000_000)  # above the numbers that FLARE has used before
-    replace(byte_streamer, "gen_stream_id", lambda _: next(numbers), sha256=SHA256_STREAM_ID)
+    replace(byte_streamer, "gen_stream_id", lambda _: next(numbers))

@@ -13,18 +13,14 @@ from nvflare.fuel.hci.proto import MetaKey, ProtoKey
 from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 
-SHA256_PULL = "db086d6cc8d709dc49841c16b1a0c33427f20199dd4db6b83d08aaa5819c914e"
-SHA256_FOLDER = "f3f0004e0cc5e10e158a83f60120c9a5d1f9d48e7603f4381d86f214f09e7dbe"
-SHA256_FILE = "806f1ae53803cb227c25e8820fcdf618d7cdfd6d62db411e848ed6541e869231"
-
 
 def restrict_downloads() -> None:
     """Refuse paths outside the download's folder in this process."""
     from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
-    replace(FileTransferModule, "pull_folder", _check_location, sha256=SHA256_PULL)
-    replace(FileTransferModule, "_tx_path", _check_folder_names, sha256=SHA256_FOLDER)
-    replace(FileTransferModule, "pull_binary_file", _check_file_name, sha256=SHA256_FILE)
+    replace(FileTransferModule, "pull_folder", _check_location)
+    replace(FileTransferModule, "_tx_path", _check_folder_names)
+    replace(FileTransferModule, "pull_binary_file", _check_file_name)
 
 
 def _check_location(pull: Callable[..., Any], module: Any, args: list[str], ctx: Any) -> Any:

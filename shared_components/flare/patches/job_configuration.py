@@ -34,15 +34,6 @@ from shared_components.flare.deployment import app_files
 from shared_components.flare.deployment.app_files import LARGEST_FILE, JobFileError, is_app_file
 from shared_components.flare.patches.replace import replace
 
-SHA256_EXTENSIONS = "a6963f7c85b07ec11a81bbb0e120ea1b054752b4b8aa52979ad3f925c5493ddb"
-SHA256_LOADER = "2409f7ee771af5fb16bf71ae52a6e3e854fc660c1dc1b82d8b60c9a3b65e5c63"
-SHA256_FILE = "d216f7fb1d0fbe8c6ebde41e7afea8eaa7881cf69c8dc3197b951bc8e9856521"
-SHA256_TEXT = "965342d78f74e4844410e8a8e14be4b42f56c1b88b9d9a2e33ec5d8806cbe08b"
-SHA256_SUBSTITUTE = "4bed79dbc238201c5029feabd50146c646207204e85895d46cb9f0914e465ac6"
-SHA256_EXISTS = "4f46fe80a29448e5d8fa9630e50c5561c645a3100fff2dec8a27662924e45e7e"
-SHA256_DEPLOY = "27ffc08a0a99803e5fe8590923689883059377dc6877370a4b91bf1ccfd00407"
-SHA256_SUBMISSION = "7e8e89f529a119149e5c6e3b555fecac7ed5d486b618acb6e72aba1705a3f703"
-
 CONFIGS = {SiteType.SERVER: JobConstants.SERVER_JOB_CONFIG, SiteType.CLIENT: JobConstants.CLIENT_JOB_CONFIG}
 NOT_DEPLOYED = "the job could not be deployed; read the reason in the log there"
 Own = Callable[..., Any]  # a function of FLARE
@@ -53,15 +44,15 @@ logger = logging.getLogger(__name__)
 def read_only_json() -> None:
     """Restrict the configurations that this process reads, and the jobs that it accepts."""
     extensions = {".json": ConfigFormat.JSON, ".json.default": ConfigFormat.JSON}
-    replace(ConfigFormat, "config_ext_formats", lambda _: OrderedDict(extensions), sha256=SHA256_EXTENSIONS)
-    replace(ConfigFactory, "get_config_loader", _json_loader, sha256=SHA256_LOADER)
-    replace(JsonConfigLoader, "_from_file", _read_file, sha256=SHA256_FILE)
-    replace(JsonConfigLoader, "load_config_from_str", _read_text, sha256=SHA256_TEXT)
+    replace(ConfigFormat, "config_ext_formats", lambda _: OrderedDict(extensions))
+    replace(ConfigFactory, "get_config_loader", _json_loader)
+    replace(JsonConfigLoader, "_from_file", _read_file)
+    replace(JsonConfigLoader, "load_config_from_str", _read_text)
     # leave every text unchanged
-    replace(json_configer, "resolve_var_refs", lambda _, scanner, var_values: None, sha256=SHA256_SUBSTITUTE)
-    replace(default_app_validator, "_config_exists", _why_incomplete, sha256=SHA256_EXISTS)
-    replace(AppDeployer, "deploy", _deploy_known_files, sha256=SHA256_DEPLOY)
-    replace(JobMetaValidator, "_validate_zf", _validate_known_files, sha256=SHA256_SUBMISSION)
+    replace(json_configer, "resolve_var_refs", lambda _, scanner, var_values: None)
+    replace(default_app_validator, "_config_exists", _why_incomplete)
+    replace(AppDeployer, "deploy", _deploy_known_files)
+    replace(JobMetaValidator, "_validate_zf", _validate_known_files)
 
 
 def import_only_installed() -> None:

@@ -14,14 +14,11 @@ from nvflare.fuel.sec import authn
 from shared_components.flare.patches.cells import read_cell
 from shared_components.flare.patches.replace import replace
 
-SHA256_FAMILY = "d58dc6e5980284e709d84b17dd278435ff25df3f26d75b73795f4a6ea41164e8"
-SHA256_REPLY = "ae9911ea7ace9f61011bcd70c9223ace9f66613cba02af4c912084d82e39c329"
-
 
 def keep_within_region() -> None:
     """Route messages between a site and its region's node by their relay, in this process."""
-    replace(authn, "is_cross_client_family", _leaves_region, sha256=SHA256_FAMILY)
-    replace(authn, "add_server_path_reply_authentication_headers", _add_for_relay, sha256=SHA256_REPLY)
+    replace(authn, "is_cross_client_family", _leaves_region)
+    replace(authn, "add_server_path_reply_authentication_headers", _add_for_relay)
 
 
 def within_region(origin: object, destination: object) -> bool:

@@ -2,7 +2,7 @@
 
 The replacements protect a hospital or a running job. FLARE swallows exceptions of its event handlers, and Python
 assigns to any name, so a renamed or changed function of FLARE would leave a process unprotected. The process therefore
-ends, by `os._exit`, if the replacement was written for another version of FLARE or another source of the function.
+ends, by `os._exit`, if `versions` does not list FLARE's version, or lists another source of the function.
 """
 
 import functools
@@ -19,22 +19,24 @@ from typing import Any, NoReturn
 
 import nvflare
 
-VERSION = "2.9.0"  # the only supported version of FLARE; setup.cfg and the lock file pin it
+from shared_components.flare.patches.versions import SUPPORTED, expected_source
+
 REPLACES = "surgfl_replaces"  # attribute of a replacement: FLARE's own function
+REMEDY = f"install nvflare=={SUPPORTED[0]}, or follow docs/how-to/upgrade-flare.md"
 
 logger = logging.getLogger(__name__)
 
 
-def replace(owner: Any, name: str, function: Callable[..., Any], *, sha256: str) -> None:
+def replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
     """Replace a function in one of FLARE's modules or classes; a second call changes nothing.
 
-    The process ends if FLARE's version is not supported, or if the function is missing or has another source than
-    ``sha256``, see `source_hash`. ``function`` takes FLARE's own function, followed by its arguments. Static and class
-    methods are replaced by a static method.
+    The process ends if FLARE's version is not supported, or if the function is missing or has another source than in
+    `versions`. ``function`` takes FLARE's own function, followed by its arguments. Static and class methods become
+    static methods.
     """
     if hasattr(getattr(owner, name, None), REPLACES):
         return
-    own = expect(owner, name, sha256=sha256)
+    own = expect(owner, name)
 
     @functools.wraps(own)
     def replacement(*arguments: Any, **options: Any) -> Any:
@@ -45,15 +47,15 @@ def replace(owner: Any, name: str, function: Callable[..., Any], *, sha256: str)
     setattr(owner, name, staticmethod(replacement) if static else replacement)
 
 
-def expect(owner: Any, name: str, *, sha256: str) -> Any:
-    """Return a function of FLARE that we replace or override; end the process if its source has changed."""
-    path = f"{getattr(owner, '__module__', '')}.{owner.__name__}.{name}".lstrip(".")
-    if nvflare.__version__ != VERSION:
-        end_process(f"nvflare is {nvflare.__version__}, and SurgFL replaces functions of {VERSION}")
+def expect(owner: Any, name: str) -> Any:
+    """Return a function of FLARE that a protection depends on; end the process if its source has changed."""
+    path, version = f"{getattr(owner, '__module__', '')}.{owner.__name__}.{name}".lstrip("."), nvflare.__version__
+    if version not in SUPPORTED:
+        end_process(f"nvflare is {version}, and SurgFL supports {' and '.join(SUPPORTED)}")
     if (own := getattr(owner, name, None)) is None:
-        end_process(f"nvflare has no {path}, which SurgFL replaces")
-    if source_hash(own) != sha256 or not sha256:
-        end_process(f"the source of {path} is not the source in nvflare {VERSION}, which SurgFL replaces")
+        end_process(f"nvflare has no {path}, on which a protection of SurgFL depends")
+    if not (sha256 := expected_source(path, version)) or source_hash(own) != sha256:
+        end_process(f"the source of {path} is not the source in nvflare {version}, for which SurgFL was written")
     return own
 
 
@@ -67,7 +69,7 @@ def source_hash(function: Any) -> str:
     return hashlib.sha256("\n".join(line.rstrip() for line in lines).encode()).hexdigest()
 
 
-def end_process(why: str, remedy: str = f"install nvflare=={VERSION}") -> NoReturn:
+def end_process(why: str, remedy: str = REMEDY) -> NoReturn:
     """Write the reason to the log and to standard error, and end the process, even inside FLARE's event handlers."""
     sentence = f"{why}; this process ends, because it would run unprotected: {remedy}"
     if handlers := logging.getLogger().handlers:  # without handlers, logging itself writes to standard error

@@ -28,9 +28,6 @@ from shared_components.flare.deployment.app_files import JobFileError, check_app
 from shared_components.flare.patches.message_filters import Refusals
 from shared_components.flare.patches.replace import replace
 
-SHA256_DISPATCH = "6ea551d34b6d72f4472af5060007ac278a61b3bbb1d7856a1a8a53ab0906abcd"
-SHA256_AUTHORIZE = "4a9e7441c408f83e9e71ddbdbcd4c45ab70a84fafa6861112996c0bfa6f356c3"
-
 logger = logging.getLogger(__name__)
 
 WITH_JOB = frozenset({TrainingTopic.DEPLOY, TrainingTopic.START_JOB})  # these messages describe the job
@@ -49,8 +46,8 @@ _REFUSALS = Refusals(logger)
 
 def restrict_commands() -> None:
     """Obey only the listed commands in this process, and accept only jobs of people who may submit jobs."""
-    replace(FedAdminAgent, "_dispatch_request", _only_listed, sha256=SHA256_DISPATCH)
-    replace(AppAuthzService, "authorize_app_info", _only_of_submitters, sha256=SHA256_AUTHORIZE)
+    replace(FedAdminAgent, "_dispatch_request", _only_listed)
+    replace(AppAuthzService, "authorize_app_info", _only_of_submitters)
 
 
 def _only_listed(dispatch: Callable[..., CellMessage], agent: Any, request: CellMessage) -> CellMessage:

@@ -30,9 +30,6 @@ from shared_components.common.atomic import NotWritten, write_json
 from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 
-SHA256_OUTCOME = "5432b3e7ada6a4df4d896c25c069e51e636df9042a23360ee0310fb4298e8ae8"
-SHA256_START = "d7e1faa61233aed26ec9f102258e1abd4d8273d82555a03b8c3543ba733a461d"
-
 logger = logging.getLogger(__name__)
 
 LOST = "lost-sites.json"  # lost sites and reasons, in FLARE's folder of a job at the server
@@ -55,8 +52,8 @@ def handle_reports(engine: Any) -> None:
         topic=defs.CellChannelTopic.REPORT_JOB_FAILURE,
         cb=lambda request: take_report(engine, request),
     )
-    replace(FederatedServer, "_resolve_missing_client_outcome", keep_outcome, sha256=SHA256_OUTCOME)
-    replace(ServerEngine, "start_client_job", record_failed_starts, sha256=SHA256_START)
+    replace(FederatedServer, "_resolve_missing_client_outcome", keep_outcome)
+    replace(ServerEngine, "start_client_job", record_failed_starts)
 
 
 def record_undeployed(fl_ctx: FLContext) -> None:

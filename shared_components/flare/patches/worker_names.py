@@ -12,14 +12,13 @@ from typing import Any
 
 from shared_components.flare.patches.replace import replace
 
-SHA256 = "698a6dd1a4c18c2e0442a2cea36cbc00b6901778616f72969feec2e6a3c8fc9e"
 RUNNER = "nvflare.private.fed.app.simulator.simulator_runner"
 
 
 def separate_worker_names() -> None:
     """Give every task of FLARE's simulator its own dictionary, if this process starts the tasks."""
     if RUNNER in sys.modules:
-        replace(sys.modules[RUNNER].SimulatorClientRunner, "do_one_task", _with_own_dictionary, sha256=SHA256)
+        replace(sys.modules[RUNNER].SimulatorClientRunner, "do_one_task", _with_own_dictionary)
 
 
 def _with_own_dictionary(do_one_task: Callable[..., Any], runner: Any, *arguments: Any, **options: Any) -> Any:

@@ -3,7 +3,9 @@
 import ast
 import functools
 import hashlib
+import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +15,12 @@ import nvflare
 import pytest
 from nvflare.apis.event_type import EventType
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from packaging.requirements import Requirement
 
 from shared_components.flare.lost_sites import LostSites
 from shared_components.flare.patches.connections import check_incoming_messages
-from shared_components.flare.patches.replace import REPLACES, VERSION, replace, source_hash
+from shared_components.flare.patches.replace import REMEDY, REPLACES, replace, source_hash
+from shared_components.flare.patches.versions import CHANGED, SOURCES, SUPPORTED, expected_source
 
 FLARE = Path(__file__).resolve().parents[3] / "shared_components" / "flare"
 
@@ -55,20 +59,23 @@ def thrice(own, self, number):
     return own(self, number) + number
 
 
-@pytest.fixture
-def theirs():
-    """A copy of the class that a test may change."""
-    return type("Theirs", (), dict(vars(Theirs)))
-
-
 DOUBLE, TRIPLE = source_hash(Theirs.double), source_hash(Theirs.triple)
+
+
+@pytest.fixture
+def theirs(monkeypatch):
+    """A copy of the class that a test may change, with its functions in the table of sources."""
+    for name, sha256 in {"double": DOUBLE, "triple": TRIPLE, "wrapped": DOUBLE, "renamed": DOUBLE}.items():
+        monkeypatch.setitem(SOURCES, f"tests.Theirs.{name}", sha256)
+    monkeypatch.setitem(SOURCES, "tests.Theirs.__doc__", "")
+    return type("Theirs", (), {**vars(Theirs), "__module__": "tests"})
 
 
 def test_a_function_is_replaced_once_and_a_static_method_stays_static(theirs):
     for _ in range(2):
-        replace(theirs, "double", thrice, sha256=DOUBLE)
+        replace(theirs, "double", thrice)
     assert theirs().double(2) == 6 and getattr(theirs.double, REPLACES)(None, 2) == 4
-    replace(theirs, "triple", lambda own, number: own(number) + 1, sha256=TRIPLE)
+    replace(theirs, "triple", lambda own, number: own(number) + 1)
     assert theirs.triple(2) == theirs().triple(2) == 7
 
 
@@ -79,28 +86,57 @@ def test_the_hash_belongs_to_the_source_without_indentation_and_to_the_code_that
     assert source_hash(len) == source_hash(None) == source_hash(7) == ""
 
 
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_each_supported_version_may_have_its_own_source(theirs, version, monkeypatch):
+    monkeypatch.setattr(nvflare, "__version__", version)
+    monkeypatch.setitem(SOURCES, "tests.Theirs.double", "another")
+    monkeypatch.setitem(CHANGED, version, {"tests.Theirs.double": DOUBLE})
+    replace(theirs, "double", thrice)
+    assert theirs().double(2) == 6
+
+
 @pytest.mark.parametrize(
-    ("name", "sha256", "version", "words"),
+    ("name", "version", "words"),
     [
-        ("double", DOUBLE, "2.9.1", f"nvflare is 2.9.1, and SurgFL replaces functions of {VERSION}"),
-        ("double", DOUBLE, "2.9.0rc1", "nvflare is 2.9.0rc1"),
-        ("triple", DOUBLE, VERSION, "the source of tests.Theirs.triple is not the source in nvflare 2.9.0"),
-        ("wrapped", DOUBLE, VERSION, "the source of tests.Theirs.wrapped is not the source in"),
-        ("renamed", DOUBLE, VERSION, "nvflare has no tests.Theirs.renamed, which SurgFL replaces"),
-        ("__doc__", "", VERSION, "is not the source in nvflare"),
+        ("double", "2.9.1", "nvflare is 2.9.1, and SurgFL supports 2.9.0 and 2.9.1rc5"),
+        ("double", "2.9.0rc1", "nvflare is 2.9.0rc1, and SurgFL supports"),
+        ("inner", "2.9.0", "the source of tests.Theirs.inner is not the source in nvflare 2.9.0"),  # not in the table
+        ("wrapped", "2.9.1rc5", "the source of tests.Theirs.wrapped is not the source in nvflare 2.9.1rc5"),
+        ("renamed", "2.9.0", "nvflare has no tests.Theirs.renamed, on which a protection"),
+        ("__doc__", "2.9.0", "is not the source in nvflare"),
     ],
 )
-def test_another_version_source_or_name_ends_the_process(
-    theirs, name, sha256, version, words, monkeypatch, capsys, caplog
-):
-    theirs.__module__ = "tests"
+def test_another_version_source_or_name_ends_the_process(theirs, name, version, words, monkeypatch, capsys, caplog):
     before = dict(vars(theirs))
     monkeypatch.setattr(nvflare, "__version__", version)
     with pytest.raises(Ended, match="1"):
-        replace(theirs, name, thrice, sha256=sha256)
+        replace(theirs, name, thrice)
     error = capsys.readouterr().err
-    assert words in error and error.endswith("install nvflare==2.9.0\n") and error.count("\n") == 1
+    assert words in error and error.endswith(f"{REMEDY}\n") and error.count("\n") == 1
     assert words in caplog.text and dict(vars(theirs)) == before
+
+
+def installed(path):
+    """Return a function of the installed FLARE by its path."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError:
+        return getattr(installed(module), name)
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_the_table_contains_the_sources_of_the_installed_flare(path):
+    present = installed(path)
+    own = getattr(present, REPLACES, present)  # another test may have replaced it in this process
+    assert source_hash(own) == expected_source(path, nvflare.__version__) != ""
+
+
+def test_the_table_contains_a_source_per_version_and_nothing_for_another_version():
+    assert set(CHANGED) < set(SUPPORTED) and nvflare.__version__ in SUPPORTED
+    assert all(changed.keys() <= SOURCES.keys() for changed in CHANGED.values())
+    assert all(re.fullmatch("[0-9a-f]{64}", expected_source(path, of)) for path in SOURCES for of in SUPPORTED)
+    assert not any(expected_source(path, "2.9.2") for path in SOURCES) and not expected_source("nvflare.x", "2.9.0")
 
 
 HANDLER = """
@@ -118,7 +154,7 @@ fire_event_to_components(EventType.SYSTEM_START, [Ours()], FLContext())
 print("unprotected")
 """
 RAISES = "raise AttributeError('add_incoming_filter')"
-GONE = "from shared_components.flare.patches import replace; replace.replace(sys, 'gone', None, sha256='')"
+GONE = "from shared_components.flare.patches import replace; replace.replace(sys, 'gone', None)"
 
 
 @pytest.mark.parametrize(("call", "code", "printed"), [(RAISES, 0, "unprotected"), (GONE, 1, "")])
@@ -127,7 +163,9 @@ def test_flares_handlers_swallow_exceptions_but_not_the_end_of_the_process(call,
         [sys.executable, "-c", HANDLER.format(call=call)], capture_output=True, text=True, timeout=60
     )
     assert (ended.returncode, ended.stdout.strip()) == (code, printed), ended.stderr[-2000:]
-    assert ("nvflare has no sys.gone, which SurgFL replaces; this process ends" in ended.stderr) == bool(code)
+    assert (
+        "nvflare has no sys.gone, on which a protection of SurgFL depends; this process ends" in ended.stderr
+    ) == bool(code)
 
 
 def test_only_replace_assigns_to_names_of_flare():
@@ -151,12 +189,16 @@ def test_only_replace_assigns_to_names_of_flare():
     assert assignments == []
 
 
-def test_the_installed_version_is_pinned():
+def test_packages_and_kits_pin_the_first_version_and_users_may_install_each():
     root = FLARE.parents[1]
-    assert nvflare.__version__ == VERSION
-    for file in ("setup.cfg", "requirements.txt", "shared_components/flare/deployment/requirements.lock"):
+    for file in ("requirements.txt", "shared_components/flare/deployment/requirements.lock"):
         lines = [line.strip(" \\") for line in (root / file).read_text().splitlines()]
-        assert f"nvflare=={VERSION}" in lines, file
+        assert f"nvflare=={SUPPORTED[0]}" in lines, file
+    (line,) = re.findall("^    (nvflare[<>=!].*)$", (root / "setup.cfg").read_text(), re.MULTILINE)
+    permitted = Requirement(line).specifier
+    assert not permitted.prereleases, "pip would install a pre-release that nobody asked for"
+    assert all(permitted.contains(version, prereleases=True) for version in SUPPORTED)
+    assert not any(permitted.contains(version, prereleases=True) for version in ("2.8.2", "2.9.1", "2.9.2rc1", "2.9.2"))
 
 
 @pytest.mark.parametrize("install", [check_incoming_messages, LostSites])
