@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE =
 SELDOM_IMPORTED = /(tests?|transformers/models|torch/testing|sqlalchemy|pip|setuptools|pygments|mypyc?)/
 
-.PHONY: help install demo test test-all test-slow test-production check docs docs-serve reference format prod-test bench bench-before bench-gpu weights pictures supply-chain dist lock clean
+.PHONY: help install demo test test-all test-slow test-production test-flare-versions check docs docs-serve reference format prod-test bench bench-before bench-gpu weights pictures supply-chain dist lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -80,6 +80,16 @@ test-slow: install
 
 test-production: install  # in processes of their own: FLARE's sessions do not share one with other tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/production
+
+FAST_FLARE = $(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile -m "not slow" tests/flare
+
+test-flare-versions: install  ## run the fast tests of flare/ with each other supported version of FLARE
+	@set -e; for version in $$($(BIN)/python -m shared_components.flare.patches.versions); do \
+	  flare=$(VENV)/flare-$$version; echo "fast tests of flare/ with FLARE $$version"; \
+	  test -d $$flare/nvflare || $(BIN)/pip install --disable-pip-version-check --quiet --no-deps --target $$flare nvflare==$$version; \
+	  PYTHONPATH=$$flare $(BIN)/python -c "import nvflare; assert nvflare.__version__ == '$$version', nvflare.__file__"; \
+	  PYTHONPATH=$$flare $(FAST_FLARE); \
+	done
 
 check: install  ## lint, format, types, files that are generated, and the documentation with all of its links
 	$(BIN)/ruff check .

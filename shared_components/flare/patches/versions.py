@@ -73,3 +73,7 @@ CHANGED = {
 def expected_source(path: str, version: str) -> str:
     """Return the SHA-256 of a function's source in a version of FLARE; empty if either is not supported."""
     return CHANGED.get(version, {}).get(path) or SOURCES.get(path, "") if version in SUPPORTED else ""
+
+
+if __name__ == "__main__":  # for `make test-flare-versions`
+    print(*SUPPORTED[1:])
