@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.fuel.flare_api import api_spec
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import Session
 
 from shared_components.flare import console
 from shared_components.flare.deployment import certificates
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare.patches.connections import close_late_connections
-from shared_components.flare.patches.downloads import restrict_downloads
+from shared_components.flare.patches.downloads import open_session
 
 LOG_SPEED = 1e6  # characters of a log that lengthen the interval between two readings by a second
 SENTENCES = {
@@ -195,7 +195,6 @@ def connect(kit: Path) -> Iterator[Administrator]:
     if problem := certificates.owner_problem(own, name):
         raise AdminError(f"{kit}: {problem}")
     close_late_connections()  # else the command may not end
-    restrict_downloads()
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # FLARE logs every attempt to connect
     address = f"{described['host']}:{described['port']}"
@@ -215,7 +214,7 @@ def connect(kit: Path) -> Iterator[Administrator]:
 def _log_in(kit: Kit, name: str, described: Mapping[str, Any]) -> Session:
     """Open a session; if the reason of a failure is a rejected certificate, name the certificate."""
     try:
-        return new_secure_session(name, str(kit.folder), timeout=10.0, auto_login_max_tries=1)
+        return open_session(name, kit.folder, timeout=10.0)
     except ConnectionError as error:
         if problem := certificates.handshake_problem(kit, described["host"], described["port"]):
             raise AdminError(f"{kit.folder}: {problem}") from error

@@ -58,7 +58,6 @@ class FederationController(Controller):
         survive_bad_messages()
         restrict_connections()
         number_streams()
-        sanitise_submissions()
         separate_worker_names()  # here, since the controller's process also starts a simulator's workers
         self.resume = resume
         self.settings = job  # parsed in control_flow, where errors can be reported
@@ -70,7 +69,8 @@ class FederationController(Controller):
         self._console: console.Console = console.LogConsole()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Prepare log and console; the run begins in control_flow, where errors can be reported."""
+        """Prepare replies, log and console; the run begins in control_flow, where errors can be reported."""
+        sanitise_submissions(fl_ctx.get_engine())
         if not is_simulator(fl_ctx):
             mark_lines()
             self._job_folder = job_folder(fl_ctx)

@@ -10,6 +10,8 @@ from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, TaskCompletionStatus
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.stats_pool import StatsPoolManager
 from nvflare.fuel.utils import fobs
 
 from shared_components.common.atomic import write_json
@@ -42,11 +44,20 @@ def put_back(monkeypatch, *functions):
         monkeypatch.setattr(owner, name, staticmethod(own) if static else own)
 
 
+def bare_cell(monkeypatch, name):
+    """Return a cell of FLARE that is not connected; a process may have several of a name, in different tests."""
+    monkeypatch.setattr(CoreCell, "ALL_CELLS", {})
+    monkeypatch.setattr(StatsPoolManager, "pools", {})
+    return CoreCell(name, "tcp://127.0.0.1:1", secure=False, credentials={})
+
+
 class Place:
     """The parts of FLARE's context, engine and workspace that our components use."""
 
     def __init__(self, workspace: Path, name: str, *, simulator: bool = True, sites=SITES):
         self.workspace, self.name, self.simulator, self.sites = workspace, name, simulator, sites
+        cell = SimpleNamespace(register_request_cb=lambda **_: None)
+        self.server = SimpleNamespace(command_agent=SimpleNamespace(cell=cell))
 
     def get_identity_name(self):
         return self.name

@@ -97,7 +97,7 @@ def kit(tmp_path, monkeypatch):
 
 def test_the_session_is_closed_after_an_error(kit, monkeypatch):
     session = Mock()
-    monkeypatch.setattr(admin, "new_secure_session", lambda *_, **__: session)
+    monkeypatch.setattr(admin, "open_session", lambda *_, **__: session)
     with pytest.raises(KeyError), connect(kit) as administrator:
         assert administrator.name == "anna@example.org"
         raise KeyError("anything")
@@ -108,7 +108,7 @@ def test_the_session_is_closed_after_an_error(kit, monkeypatch):
     ("problem", "words"), [("another authority", "kit: another authority"), ("", "the server at h:1 cannot be reached")]
 )
 def test_an_unreachable_servers_certificate_is_checked(kit, monkeypatch, problem, words):
-    monkeypatch.setattr(admin, "new_secure_session", Mock(side_effect=api_spec.NoConnection("x")))
+    monkeypatch.setattr(admin, "open_session", Mock(side_effect=api_spec.NoConnection("x")))
     monkeypatch.setattr(admin.certificates, "handshake_problem", lambda kit, host, port: problem)
     with pytest.raises(AdminError, match=words) as error, connect(kit):
         pass

@@ -12,6 +12,7 @@ from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderK
 from nvflare.fuel.sec import authn
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
+from shared_components.flare.patches import connections
 from shared_components.flare.patches.connections import check_incoming_messages
 from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, RelayBoundary, SiteBoundary
 from shared_components.flare.patches.region_routes import keep_within_region
@@ -242,6 +243,7 @@ def test_headers_that_would_make_a_site_connect_or_wait_are_refused(key):
 def cells(monkeypatch):
     """Return a function that lets a cell receive a message, and returns whether FLARE processes it."""
     put_back(monkeypatch, (CoreCell, "_process_received_msg"))
+    monkeypatch.setattr(connections, "_CHECKS", {})
     check_incoming_messages()
     seen = []
     replaced = CoreCell._process_received_msg
@@ -385,14 +387,23 @@ def test_a_relays_connection_to_a_site_is_not_taken_for_a_process_of_the_site(ce
 
 
 def test_messages_of_a_region_do_not_cross_the_server_and_others_do(monkeypatch):
-    put_back(monkeypatch, (authn, "is_cross_client_family"), (authn, "add_server_path_reply_authentication_headers"))
-    assert authn.is_cross_client_family(HERE_JOB, NODE_JOB, "hospital-b"), "FLARE sends it through the server"
+    put_back(monkeypatch, (authn, "add_authentication_headers"))
+    adds = {
+        MessageType.REQ: "add_authentication_headers",
+        MessageType.REPLY: "add_server_path_reply_authentication_headers",
+    }
+
+    def transit(origin, to, client, kind):
+        made = message(origin, "server_command", "get_task", to, kind=kind)
+        getattr(authn, adds[kind])(made, client, "token", "signature")
+        assert "token" in made.headers.values(), "the relay would refuse it"
+        return bool(made.get_header(MessageHeaderKey.SERVER_TRANSIT_REQUIRED))
+
+    for kind in adds:
+        assert transit(HERE_JOB, NODE_JOB, "hospital-b", kind), "FLARE sends it through the server"
     keep_within_region()
-    assert not authn.is_cross_client_family(HERE_JOB, NODE_JOB, "hospital-b")
-    assert not authn.is_cross_client_family(NODE_JOB, HERE_JOB, "north")
-    for other in (NEXT_JOB, SOUTH, OTHER):
-        assert authn.is_cross_client_family(HERE_JOB, other, "hospital-b")
-    answer = message(NODE_JOB, "server_command", "get_task", HERE_JOB, kind=MessageType.REPLY)
-    authn.add_server_path_reply_authentication_headers(answer, "north", "token", "signature")
-    assert answer.get_header("token") or "token" in answer.headers.values(), "the relay would refuse it"
-    assert not answer.get_header(MessageHeaderKey.SERVER_TRANSIT_REQUIRED)
+    for kind in adds:
+        assert not transit(HERE_JOB, NODE_JOB, "hospital-b", kind)
+        assert not transit(NODE_JOB, HERE_JOB, "north", kind)
+        for other in (NEXT_JOB, SOUTH, OTHER):
+            assert transit(HERE_JOB, other, "hospital-b", kind)

@@ -7,26 +7,30 @@ from types import SimpleNamespace
 
 import pytest
 from nvflare.apis.fl_context import FLContext
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.utils import encode_payload
+from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.sec.authz import AuthorizationService, Authorizer
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
-from nvflare.private.fed.utils.app_authz import AppAuthzService
+from nvflare.private.fed.utils.decomposers import private_decomposers
 from nvflare.security.security import COMMAND_CATEGORIES
 
-from shared_components.flare.patches import site_commands
+from shared_components.flare.patches import connections, site_commands
 from shared_components.flare.patches.message_filters import Refusals
 from shared_components.flare.patches.site_commands import (
     OF_JOBS,
     OF_PEOPLE,
     WITH_JOB,
     command_problem,
+    refuse_unlisted,
     restrict_commands,
 )
-from tests.flare.conftest import put_back
+from tests.flare.conftest import bare_cell, put_back
 
 SECRET = "-----BEGIN PRIVATE KEY----- of hospital-a"
 JOB, OTHER = str(uuid.UUID(int=7)), str(uuid.UUID(int=8))
@@ -52,7 +56,8 @@ TOPICS = sorted({topic for one in ClientRequestProcessors.request_processors for
 @pytest.fixture
 def agent(monkeypatch):
     """FLARE's agent of hospital-a as installed, whose file is the default one; commands but the shell's are noted."""
-    put_back(monkeypatch, (FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info"))
+    put_back(monkeypatch, (CoreCell, "_process_received_msg"))
+    monkeypatch.setattr(connections, "_CHECKS", {})
     monkeypatch.setattr(FLContext, "__enter__", lambda self: self, raising=False)
     monkeypatch.setattr(FLContext, "__exit__", lambda *_: None, raising=False)
     monkeypatch.setattr(site_commands, "_REFUSALS", Refusals(site_commands.logger))
@@ -60,6 +65,9 @@ def agent(monkeypatch):
     assert not authorizer.load_policy(POLICY)
     monkeypatch.setattr(AuthorizationService, "the_authorizer", authorizer)
     made = FedAdminAgent.__new__(FedAdminAgent)
+    private_decomposers.register()
+    made.cell = bare_cell(monkeypatch, "hospital-a")
+    made.register_cell_cb()
     made.audit = []
     made.auditor = SimpleNamespace(add_event=lambda **named: made.audit.append(named))
     made.app_ctx = SimpleNamespace(new_context=FLContext, fire_event=lambda *_: None)
@@ -71,10 +79,20 @@ def agent(monkeypatch):
 
 
 def ask(agent, topic, body="", *, origin="server", **headers):
-    """Return the text of the agent's answer."""
+    """Return the text of the agent's answer to a message that its cell receives."""
     command = Message(topic, body)
     command.set_headers(headers)
-    return agent._dispatch_request(CellMessage({MessageHeaderKey.ORIGIN: origin}, command)).payload.body
+    own = {
+        MessageHeaderKey.MSG_TYPE: MessageType.REQ, MessageHeaderKey.REPLY_EXPECTED: True,
+        MessageHeaderKey.CHANNEL: CellChannel.CLIENT_MAIN, MessageHeaderKey.TOPIC: "admin",
+        MessageHeaderKey.ORIGIN: origin, MessageHeaderKey.DESTINATION: "hospital-a",
+    }  # fmt: skip
+    answers = []
+    agent.cell._send_reply = lambda reply, endpoint: answers.append(reply.payload.body)
+    sent = CellMessage(own, command)
+    encode_payload(sent)
+    agent.cell.process_message(Endpoint(origin), None, 1, sent)
+    return answers[0]
 
 
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
@@ -157,14 +175,20 @@ def test_flare_writes_only_short_lines_into_the_audit(agent):
     assert event["user"].isprintable() and len(event["user"]) <= 200
 
 
-@pytest.mark.parametrize(
-    ("role", "may"), [("project_admin", True), ("lead", True), ("member", False), ("super", False), ("", False)]
-)
-def test_a_job_is_accepted_by_the_role_in_the_certificate_of_its_signer(agent, role, may, caplog):
-    who = {"submitter_name": "anna@example.org", "submitter_org": "university", "submitter_role": role}
-    assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={}) == (True, "")
+def test_a_cell_that_would_not_ask_the_filter_processes_nothing(agent):
     restrict_commands()
-    assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={})[0] == may
-    assert ("may not submit jobs here" in caplog.text) == (not may)
-    lead = {**who, "submitter_role": "lead"}
-    assert AppAuthzService.authorize_app_info({"byoc": True}, **lead, job_meta={}) == (False, "BYOC not permitted")
+    assert ask(agent, TrainingTopic.CHECK_STATUS, **CHIEF) == "ok" and ask(agent, "a command") != "ok"
+    agent.cell.in_req_filter_reg = SimpleNamespace(append=lambda *_: None, find=lambda *_: [])
+    with pytest.raises(IndexError):  # no answer
+        ask(agent, TrainingTopic.CHECK_STATUS, **CHIEF)
+    assert agent.seen == [TrainingTopic.CHECK_STATUS]
+
+
+def test_flares_own_filters_and_other_requests_are_unchanged(agent):
+    restrict_commands()
+    seen = []
+    agent.cell.add_incoming_request_filter("*", "*", lambda request: seen.append(request.payload.topic))
+    for _ in range(2):
+        assert ask(agent, TrainingTopic.CHECK_STATUS, **CHIEF) == "ok"
+    assert seen == 2 * [TrainingTopic.CHECK_STATUS] and len(agent.cell.in_req_filter_reg.find("*", "*")) == 2
+    assert refuse_unlisted(CellMessage({MessageHeaderKey.CHANNEL: "task"}, "anything")) is None

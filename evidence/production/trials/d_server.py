@@ -78,7 +78,7 @@ def reading(deploy: Deploy) -> str:
             f"a command of the server is refused: {TrainingTopic.DEPLOY} names 'local', which is no job's id",
             f"a message of the server is refused: no server needs to ask {party.name} for _net_manager config_vars",
             f"a message of the server is refused: it is in the name of {party.name}",
-            f"a job is refused: {MEMBER} (member) may not submit jobs here",
+            f"is refused: {MEMBER} (member) may not submit jobs here",
         ):
             assert words in party.log, (words, party.log[-2000:])
         assert f"no server needs to ask {party.name}.{job} for client_command" in party.job_log(job) + party.log

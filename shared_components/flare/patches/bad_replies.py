@@ -8,16 +8,17 @@ timeouts.
 FLARE also writes the task's name and ids from the reply into its log and `audit.txt`, including line breaks.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
-from nvflare.apis.fl_context import FLContext
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode, ServerCommandNames
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.fuel.f3.cellnet import cell
+from nvflare.fuel.f3.cellnet.defs import CellChannel
+from nvflare.fuel.f3.message import Message
+from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 
 from shared_components.common.sanitise import one_line
-from shared_components.flare.patches.replace import replace
+from shared_components.flare.patches.replace import expect, replace
 
 LONGEST_WORD = 100  # characters of a name or id
 
@@ -27,17 +28,19 @@ def survive_bad_messages() -> None:
     replace(cell, "_is_server_job_cell", lambda _, my_info: False)
 
 
-def sanitise_submissions() -> None:
-    """Apply `sanitise` to every reply of a site in this process."""
-    from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
+def sanitise_submissions(engine: Any) -> None:
+    """Apply `sanitise` to every reply of a site before the server's process of the job handles it."""
+    expect(ServerCommandAgent, "start")  # registers the handler of all commands
+    agent = engine.server.command_agent
 
-    replace(SubmitUpdateCommand, "process", _sanitise_first)
+    def handle(request: Message) -> Message:
+        if isinstance(request.payload, Shareable):
+            sanitise(request.payload)
+        return agent.execute_command(request)
 
-
-def _sanitise_first(process: Callable[..., Any], command: Any, data: Any, fl_ctx: FLContext) -> Any:
-    if isinstance(data, Shareable):
-        sanitise(data)
-    return process(command, data, fl_ctx)
+    agent.cell.register_request_cb(
+        channel=CellChannel.SERVER_COMMAND, topic=ServerCommandNames.SUBMIT_UPDATE, cb=handle
+    )
 
 
 def sanitise(submission: Shareable) -> None:

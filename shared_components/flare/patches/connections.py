@@ -3,6 +3,8 @@
 FLARE 2.9 processes any message of an admitted party, and connects to an address in a message without TLS and without a
 certificate. A site could make the server connect under another site's name, and a server could reach into a hospital's
 network. FLARE also accepts acknowledgements of a stream from anybody, so one site could end a stream to another site.
+
+Every message passes one function of FLARE, which `add_check` guards.
 """
 
 import itertools
@@ -11,46 +13,56 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from nvflare.fuel.f3 import communicator
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey
-from nvflare.fuel.f3.drivers.base_driver import BaseDriver
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import NullConnection
 from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
-from nvflare.fuel.f3.streaming.byte_streamer import TxTask
+from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
+from nvflare.fuel.f3.streaming.stream_const import STREAM_ACK_TOPIC, STREAM_CHANNEL, StreamHeaderKey
 
 from shared_components.common.sanitise import one_line
 from shared_components.flare.deployment.federation_file import RELAY
 from shared_components.flare.patches.cells import read_cell
 from shared_components.flare.patches.message_filters import Boundary, Refusals, RelayBoundary, SiteBoundary
-from shared_components.flare.patches.replace import replace
+from shared_components.flare.patches.replace import expect, replace
 
 Own = Callable[..., Any]  # a function of FLARE
+Check = Callable[[Any, Any, Message], bool]  # cell, connection and message: whether the cell may process the message
 _REFUSALS = Refusals(logging.getLogger(__name__))
+_CHECKS: dict[str, Check] = {}  # of this process, by name
+
+
+def add_check(name: str, check: Check) -> None:
+    """Let every cell of this process process only messages that pass a check; a second one of a name is ignored."""
+    _CHECKS.setdefault(name, check)
+    replace(CoreCell, "_process_received_msg", _process_if_passed)
+
+
+def _process_if_passed(process: Own, cell: Any, endpoint: Any, connection: Any, message: Message) -> None:
+    message.set_prop(MessagePropKey.ENDPOINT, endpoint)
+    if all(passes(cell, connection, message) for passes in _CHECKS.values()):
+        process(cell, endpoint, connection, message)
 
 
 def check_incoming_messages() -> None:
     """Process only messages that pass the boundary of this process: the server's, a site's or a relay's."""
-    check = partial(_process_if_passed, (Boundary(), SiteBoundary(), RelayBoundary()))
-    replace(CoreCell, "_process_received_msg", check)
+    add_check("boundary", partial(_passes_boundary, (Boundary(), SiteBoundary(), RelayBoundary())))
 
 
-def _process_if_passed(
-    boundaries: tuple[Boundary, SiteBoundary, RelayBoundary], process: Own, cell, endpoint, connection, message
-):
+def _passes_boundary(
+    boundaries: tuple[Boundary, SiteBoundary, RelayBoundary], cell: Any, connection: Any, message: Message
+) -> bool:
     at_server, at_site, at_relay = boundaries
-    message.set_prop(MessagePropKey.ENDPOINT, endpoint)
     if cell.my_info.is_on_server:
         properties = connection.get_conn_properties() if connection else {}
         message.set_prop(MessagePropKey.COMMON_NAME, properties.get(DriverParams.PEER_CN.value))
-        passes = not cell.my_info.is_root or at_server.passes(message)
-    elif cell.my_info.fqcn.endswith(RELAY):
-        passes = at_relay.passes(message, cell.my_info.fqcn)
-    else:
-        passes = at_site.passes(message, cell.my_info.fqcn, own_process=_is_own(cell, connection))
-    if passes:
-        process(cell, endpoint, connection, message)
+        return not cell.my_info.is_root or at_server.passes(message)
+    if cell.my_info.fqcn.endswith(RELAY):
+        return at_relay.passes(message, cell.my_info.fqcn)
+    return at_site.passes(message, cell.my_info.fqcn, own_process=_is_own(cell, connection))
 
 
 def _is_own(cell: Any, connection: Any) -> bool:
@@ -65,34 +77,48 @@ def _is_own(cell: Any, connection: Any) -> bool:
 
 def restrict_connections() -> None:
     """Connect to no address in a message, and accept acknowledgements of a stream only from its receiver."""
-    replace(CoreCell, "_add_adhoc_connector", _refuse_to_connect)
-    replace(TxTask, "handle_ack", _handle_from_receiver)
+    expect(ByteStreamer, "_ack_handler")  # finds the stream as `_is_from_receiver` does
+    add_check("connections", _is_from_receiver)
 
 
-def _refuse_to_connect(_: Own, cell: Any, to_cell: str, url: str) -> None:
-    _REFUSALS.log(f"{one_line(to_cell)} asks to be connected to at {one_line(url)}: refused")
-
-
-def _handle_from_receiver(handle: Own, task: TxTask, message: Message) -> None:
-    origin = message.get_header(MessageHeaderKey.ORIGIN)
-    if origin == task.target:
-        handle(task, message)
-    else:
-        _REFUSALS.log(f"{one_line(origin)} acknowledges a stream to {task.target}: refused")
+def _is_from_receiver(cell: Any, connection: Any, message: Message) -> bool:
+    """Remove an address from a message; return False for an acknowledgement that is not the stream's receiver's."""
+    origin, url = message.get_header(MessageHeaderKey.ORIGIN), message.get_header(MessageHeaderKey.CONN_URL)
+    if url is not None:
+        message.remove_header(MessageHeaderKey.CONN_URL)
+        _REFUSALS.log(f"{one_line(origin)} asks to be connected to at {one_line(url)}: refused")
+    names = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
+    here = message.get_header(MessageHeaderKey.DESTINATION) == cell.my_info.fqcn
+    if names != (STREAM_CHANNEL, STREAM_ACK_TOPIC) or not here:
+        return True
+    task = ByteStreamer.tx_task_map.get(message.get_header(StreamHeaderKey.STREAM_ID))
+    if task is None or origin == task.target:
+        return True
+    _REFUSALS.log(f"{one_line(origin)} acknowledges a stream to {task.target}: refused")
+    return False
 
 
 def close_late_connections() -> None:
     """Close each connection that is established while its process closes all connections.
 
-    FLARE waits for the threads of all connections, but closes only the connections that were established before.
+    FLARE waits for the threads of all connections, but closes only the connections that were established before. Its
+    registry of drivers therefore gets a subclass of each.
     """
-    replace(BaseDriver, "add_connection", _close_if_stopped)
+    communicator.load_comm_drivers()
+    drivers = communicator.driver_mgr.drivers
+    for scheme, driver in drivers.items():
+        if not issubclass(driver, ClosesLate):
+            drivers[scheme] = type(driver.__name__, (ClosesLate, driver), {})
 
 
-def _close_if_stopped(add: Own, driver: Any, connection: Any) -> None:
-    add(driver, connection)
-    if connection.connector.stopped.is_set():  # set before the known connections are closed
-        connection.close()
+class ClosesLate:
+    """A driver's connections, which are closed if the driver's connector has stopped."""
+
+    def add_connection(self, connection: Any) -> None:
+        """Add a connection, and close it if the connector has stopped before."""
+        super().add_connection(connection)  # type: ignore[misc]  # of a driver
+        if connection.connector.stopped.is_set():  # set before the known connections are closed
+            connection.close()
 
 
 def number_streams() -> None:

@@ -12,13 +12,13 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.sec import authn
 
 from shared_components.flare.patches.cells import read_cell
-from shared_components.flare.patches.replace import replace
+from shared_components.flare.patches.replace import expect, replace
 
 
 def keep_within_region() -> None:
     """Route messages between a site and its region's node by their relay, in this process."""
-    replace(authn, "is_cross_client_family", _leaves_region)
-    replace(authn, "add_server_path_reply_authentication_headers", _add_for_relay)
+    expect(authn, "add_server_path_reply_authentication_headers")  # calls the replaced function for replies
+    replace(authn, "add_authentication_headers", _add_for_relay)
 
 
 def within_region(origin: object, destination: object) -> bool:
@@ -27,12 +27,8 @@ def within_region(origin: object, destination: object) -> bool:
     return bool(one.node) and one.node == other.node and one.node in (one.party, other.party)
 
 
-def _leaves_region(crosses: Callable[..., bool], origin: str, destination: str, client_name: str | None = None) -> bool:
-    return not within_region(origin, destination) and crosses(origin, destination, client_name)
-
-
 def _add_for_relay(add: Callable[..., None], message: Message, *identity: Any, **more: Any) -> None:
+    """Add the headers that the relay, too, asks for; then remove FLARE's order to go through the server."""
+    add(message, *identity, **more)
     if within_region(message.get_header(MessageHeaderKey.ORIGIN), message.get_header(MessageHeaderKey.DESTINATION)):
-        authn.add_authentication_headers(message, *identity, **more)  # the relay asks for them in every message
-    else:
-        add(message, *identity, **more)
+        message.remove_header(MessageHeaderKey.SERVER_TRANSIT_REQUIRED)

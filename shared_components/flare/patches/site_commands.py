@@ -1,32 +1,34 @@
-"""At a site, restrict the administration commands that the server may give, and the jobs that the site accepts.
+"""At a site, restrict the administration commands that the server may give.
 
 A site of FLARE 2.9 obeys any command of the server, and consults its own `authorization.json` only if the message
 requests it. With `sys.shell` a server could read any text file of a hospital, and with a path as a job's name it could
-remove any folder. This file lists the permitted commands. The site consults its own file for each of them: with the
-name and role that the server gives for a person's command, and with the certificate that has signed a job.
+remove any folder. This file lists the permitted commands. For a person's command, the site consults its own file with
+the name and role that the server gives; `job_configuration` consults it with the certificate that has signed a job.
 """
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 from nvflare.apis.fl_constant import AdminCommandNames
 from nvflare.apis.job_def import JobMetaKey
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.hci.server.constants import ConnProps
-from nvflare.fuel.sec.authz import AuthorizationService, AuthzContext, Person
+from nvflare.fuel.sec.authz import Person
 from nvflare.private.admin_defs import Message, error_reply
 from nvflare.private.defs import RequestHeader, TrainingTopic, new_cell_message
-from nvflare.private.fed.client.admin import FedAdminAgent
-from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from shared_components.common.sanitise import one_line
 from shared_components.flare.deployment.app_files import JobFileError, check_app_zip
+from shared_components.flare.patches.connections import add_check
+from shared_components.flare.patches.job_configuration import SUPER
 from shared_components.flare.patches.message_filters import Refusals
-from shared_components.flare.patches.replace import replace
+from shared_components.flare.patches.replace import expect
 
 logger = logging.getLogger(__name__)
 
@@ -38,22 +40,37 @@ OF_PEOPLE = {
     TrainingTopic.SHUTDOWN: AdminCommandNames.SHUTDOWN,
 }
 """Commands of administrators, with the right that each needs in the site's own `authorization.json`."""
-PERSON = (RequestHeader.USER_NAME, RequestHeader.USER_ORG, RequestHeader.USER_ROLE)
-SUPER = "super"  # a role to which FLARE allows everything, whatever a site's file contains
 LONGEST_WORD = 200  # characters
 _REFUSALS = Refusals(logger)
+_ADDING = Lock()
 
 
 def restrict_commands() -> None:
-    """Obey only the listed commands in this process, and accept only jobs of people who may submit jobs."""
-    replace(FedAdminAgent, "_dispatch_request", _only_listed)
-    replace(AppAuthzService, "authorize_app_info", _only_of_submitters)
+    """Obey only the listed commands in this process."""
+    expect(CoreCell, "_process_request")  # asks a cell's filters before it calls FLARE's handler
+    add_check("commands", _is_filtered)
 
 
-def _only_listed(dispatch: Callable[..., CellMessage], agent: Any, request: CellMessage) -> CellMessage:
+def _is_filtered(cell: Any, _connection: Any, message: CellMessage) -> bool:
+    """Add the filter of commands to a cell before its first message; return False if the cell would not ask it."""
+    with _ADDING:
+        if not _asks_filter(cell, message):
+            cell.add_incoming_request_filter(channel="*", topic="*", cb=refuse_unlisted)
+    return _asks_filter(cell, message)
+
+
+def _asks_filter(cell: Any, message: CellMessage) -> bool:
+    filters = cell.in_req_filter_reg.find(CellChannel.CLIENT_MAIN, message.get_header(MessageHeaderKey.TOPIC))
+    return any(one.cb is refuse_unlisted for one in filters or ())
+
+
+def refuse_unlisted(request: CellMessage) -> CellMessage | None:
+    """Return the answer to a command that is refused; None for other requests and permitted commands."""
+    if request.get_header(MessageHeaderKey.CHANNEL) != CellChannel.CLIENT_MAIN:
+        return None
     problem = command_problem(request.payload, str(request.get_header(MessageHeaderKey.ORIGIN)))
     if problem is None:
-        return dispatch(agent, request)
+        return None
     _REFUSALS.log(f"a command of the server is refused: {problem}")
     return new_cell_message({}, error_reply(f"this site refuses it: {problem}"))
 
@@ -75,8 +92,8 @@ def command_problem(command: Any, origin: str) -> str | None:
     if (right := OF_PEOPLE.get(command.topic)) is None:
         return _job_problem(command)
     command.set_headers({RequestHeader.ADMIN_COMMAND: right, RequestHeader.REQUIRE_AUTHZ: "true"})
-    person = _person(*(command.get_header(key, "") for key in PERSON))
-    return f"nobody has the role {person.role!r}" if person.role == SUPER else None
+    role = Person("", "", one_line(command.get_header(RequestHeader.USER_ROLE, ""))).role
+    return f"nobody has the role {role!r}" if role == SUPER else None
 
 
 def _job_problem(command: Message) -> str | None:
@@ -100,25 +117,9 @@ def _why_no_app(body: Any) -> str | None:
     return None
 
 
-def _person(*identity: Any) -> Person:
-    return Person(*(one_line(word) for word in identity))
-
-
 def _is_job_id(job: Any) -> bool:
     """Return whether this is a UUID like FLARE's ids: FLARE first removes the folder with this name."""
     try:
         return isinstance(job, str) and str(uuid.UUID(job)) == job
     except ValueError:
         return False
-
-
-def _only_of_submitters(
-    authorize: Callable, app_info, submitter_name, submitter_org, submitter_role, job_meta=None
-) -> tuple[bool, str]:
-    submitter = _person(submitter_name, submitter_org, submitter_role)
-    context = AuthzContext(right=AdminCommandNames.SUBMIT_JOB, user=submitter, submitter=submitter)
-    if submitter.role == SUPER or not AuthorizationService.authorize(context)[0]:
-        problem = f"{one_line(submitter_name)} ({one_line(submitter_role)}) may not submit jobs here"
-        _REFUSALS.log(f"a job is refused: {problem}")
-        return False, problem
-    return authorize(app_info, submitter_name, submitter_org, submitter_role, job_meta)

@@ -7,14 +7,12 @@ SUPPORTED = ("2.9.0", "2.9.1rc5")
 SOURCES = {
     "nvflare.fuel.f3.cellnet.cell._is_server_job_cell":
         "7c83ed82f0c43a8dc9e8a92c5979d02711a571683a7c412a884fc5ae958277ec",
-    "nvflare.fuel.f3.cellnet.core_cell.CoreCell._add_adhoc_connector":
-        "9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae",
     "nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_received_msg":
         "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f",
-    "nvflare.fuel.f3.drivers.base_driver.BaseDriver.add_connection":
-        "a7d4533bdd483bdf567a1ee092ac55c6f4a20637ee479d40d2e2a2750d704f5c",
-    "nvflare.fuel.f3.streaming.byte_streamer.TxTask.handle_ack":
-        "5d6dbe9c0357e1cceb98d4e90025e20a7fafc3fc18737e6f965c35e1191ba77e",
+    "nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_request":
+        "03cc08b68340d31eb390285c8f28dae989c3a64f2a1879e567dbb67f9a458fab",
+    "nvflare.fuel.f3.streaming.byte_streamer.ByteStreamer._ack_handler":
+        "8dec079c6bab2776f3bd2438055ea1d176154f7ef9e659f8381b84fd6cf1bc49",
     "nvflare.fuel.f3.streaming.byte_streamer.gen_stream_id":
         "53c9d4a01184d2f399a010f3ede287bb2fcdc9b25d4d6fc8652b343f2ca198da",
     "nvflare.fuel.hci.client.file_transfer.FileTransferModule._tx_path":
@@ -23,40 +21,28 @@ SOURCES = {
         "806f1ae53803cb227c25e8820fcdf618d7cdfd6d62db411e848ed6541e869231",
     "nvflare.fuel.hci.client.file_transfer.FileTransferModule.pull_folder":
         "db086d6cc8d709dc49841c16b1a0c33427f20199dd4db6b83d08aaa5819c914e",
+    "nvflare.fuel.sec.authn.add_authentication_headers":
+        "e5a79547171e212ad129b1bf55c6f960b25b388aa46474237c2262e0809c7cc3",
     "nvflare.fuel.sec.authn.add_server_path_reply_authentication_headers":
         "ae9911ea7ace9f61011bcd70c9223ace9f66613cba02af4c912084d82e39c329",
-    "nvflare.fuel.sec.authn.is_cross_client_family":
-        "d58dc6e5980284e709d84b17dd278435ff25df3f26d75b73795f4a6ea41164e8",
-    "nvflare.fuel.utils.config.ConfigFormat.config_ext_formats":
-        "a6963f7c85b07ec11a81bbb0e120ea1b054752b4b8aa52979ad3f925c5493ddb",
     "nvflare.fuel.utils.config_factory.ConfigFactory.get_config_loader":
         "2409f7ee771af5fb16bf71ae52a6e3e854fc660c1dc1b82d8b60c9a3b65e5c63",
-    "nvflare.fuel.utils.json_config_loader.JsonConfigLoader._from_file":
-        "d216f7fb1d0fbe8c6ebde41e7afea8eaa7881cf69c8dc3197b951bc8e9856521",
-    "nvflare.fuel.utils.json_config_loader.JsonConfigLoader.load_config_from_str":
-        "965342d78f74e4844410e8a8e14be4b42f56c1b88b9d9a2e33ec5d8806cbe08b",
     "nvflare.lighter.impl.cert.CertBuilder._generate_cert":
         "c8d160f1697e41308a0f3939b9d105d93e266a309d8ab644ede25d9e3ea049d3",
     "nvflare.private.fed.app.default_app_validator._config_exists":
         "4f46fe80a29448e5d8fa9630e50c5561c645a3100fff2dec8a27662924e45e7e",
     "nvflare.private.fed.app.simulator.simulator_runner.SimulatorClientRunner.do_one_task":
         "698a6dd1a4c18c2e0442a2cea36cbc00b6901778616f72969feec2e6a3c8fc9e",
-    "nvflare.private.fed.client.admin.FedAdminAgent._dispatch_request":
-        "6ea551d34b6d72f4472af5060007ac278a61b3bbb1d7856a1a8a53ab0906abcd",
     "nvflare.private.fed.server.fed_server.FederatedServer._resolve_missing_client_outcome":
         "5432b3e7ada6a4df4d896c25c069e51e636df9042a23360ee0310fb4298e8ae8",
     "nvflare.private.fed.server.job_meta_validator.JobMetaValidator._validate_zf":
         "7e8e89f529a119149e5c6e3b555fecac7ed5d486b618acb6e72aba1705a3f703",
-    "nvflare.private.fed.server.server_commands.SubmitUpdateCommand.process":
-        "c2161f473673d2dcf080e5afb4317aca4b8ef95e49a7ea8e897ba6f7dfe5e8df",
+    "nvflare.private.fed.server.server_command_agent.ServerCommandAgent.start":
+        "3cadf0cf961ea2a022ccc1be5b319f0401a91d8c33b1c807378fad456ba4eb2d",
     "nvflare.private.fed.server.server_engine.ServerEngine.start_client_job":
         "d7e1faa61233aed26ec9f102258e1abd4d8273d82555a03b8c3543ba733a461d",
-    "nvflare.private.fed.utils.app_authz.AppAuthzService.authorize_app_info":
-        "4a9e7441c408f83e9e71ddbdbcd4c45ab70a84fafa6861112996c0bfa6f356c3",
     "nvflare.private.fed.utils.app_deployer.AppDeployer.deploy":
         "27ffc08a0a99803e5fe8590923689883059377dc6877370a4b91bf1ccfd00407",
-    "nvflare.private.json_configer.resolve_var_refs":
-        "4bed79dbc238201c5029feabd50146c646207204e85895d46cb9f0914e465ac6",
 }  # fmt: skip
 """SHA-256 of each function's source in the first supported version, see `replace.source_hash`."""
 CHANGED = {

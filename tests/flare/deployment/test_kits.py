@@ -387,6 +387,6 @@ def test_the_certificate_names_an_administrator_whose_kit_does_not(kits, monkeyp
     described["admin"] |= {"username": "", "uid_source": "cert"}
     path.write_text(json.dumps(described))
     opened = Mock()
-    monkeypatch.setattr(admin, "new_secure_session", opened)
+    monkeypatch.setattr(admin, "open_session", opened)
     with admin.connect(kits / "anna@example.org") as administrator:
         assert administrator.name == opened.call_args.args[0] == "anna@example.org"

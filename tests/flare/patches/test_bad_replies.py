@@ -10,7 +10,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.fuel.f3.cellnet import cell
 from nvflare.fuel.f3.cellnet.defs import CellChannel, Encoding
+from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.private.fed.server.server_commands import ServerCommandKey, SubmitUpdateCommand
 from nvflare.private.fed.server.server_runner import ServerRunner
 
@@ -29,7 +31,7 @@ FORGED = "round\n[E:forged] all is well"
 
 @pytest.fixture(autouse=True)
 def flares_own(monkeypatch):
-    put_back(monkeypatch, (SubmitUpdateCommand, "process"), (cell, "_is_server_job_cell"))
+    put_back(monkeypatch, (cell, "_is_server_job_cell"))
 
 
 def submission(name, event):
@@ -49,7 +51,14 @@ def process():
         came, context = [], FLContext()
         runner = SimpleNamespace(process_submission=lambda *arguments: came.append(arguments))
         context.set_prop(FLContextKey.RUNNER, runner, private=True, sticky=False)
-        SubmitUpdateCommand().process(data, context)
+        callbacks = {}
+        registered = SimpleNamespace(
+            register_request_cb=lambda channel, topic, cb: callbacks.update({(channel, topic): cb})
+        )
+        agent = ServerCommandAgent(None, registered)
+        agent._execute_command = lambda request: SubmitUpdateCommand().process(request.payload, context)
+        sanitise_submissions(SimpleNamespace(server=SimpleNamespace(command_agent=agent)))
+        callbacks[CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE](Message({}, data))
         return came[0]
 
     return run
@@ -62,8 +71,6 @@ def test_flare_has_three_codes_by_which_a_site_ends_the_job():
 
 @pytest.mark.parametrize("code", [*FATAL, 7, ["OK"], None])
 def test_no_return_code_of_a_site_ends_the_job(process, code):
-    sanitise_submissions()
-    sanitise_submissions()  # a second time changes nothing
     reply = make_reply(ReturnCode.OK)
     reply.set_header(ReservedHeaderKey.RC, code)
     _, _, _, result, _ = process(reply)
@@ -74,7 +81,6 @@ def test_no_return_code_of_a_site_ends_the_job(process, code):
 
 @pytest.mark.parametrize("code", [ReturnCode.OK, ReturnCode.EXECUTION_EXCEPTION, ReturnCode.TASK_ABORTED])
 def test_other_codes_and_the_payload_are_unchanged(process, code):
-    sanitise_submissions()
     reply = make_reply(code)
     reply["DXO"] = payload = {"x": [1, 2]}
     _, _, _, result, _ = process(reply)
@@ -82,7 +88,6 @@ def test_other_codes_and_the_payload_are_unchanged(process, code):
 
 
 def test_names_and_ids_are_short_lines(process):
-    sanitise_submissions()
     sent = submission(FORGED, FORGED + "x" * 10**5)
     sent.set_header(ReservedHeaderKey.COOKIE_JAR, {FLContextKey.TASK_ID: FORGED, "odd\n": ["a\nb"]})
     _, name, number, result, _ = process(sent)
@@ -93,7 +98,6 @@ def test_names_and_ids_are_short_lines(process):
 
 
 def test_flares_own_ids_are_unchanged(process):
-    sanitise_submissions()
     task = "1fd0f9d4-8a3b-4a4e-9f0a-6f7bb3f3c1aa"
     sent = submission("round", task)
     sent.add_cookie(FLContextKey.TASK_ID, task)

@@ -8,26 +8,33 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+from nvflare.fuel.f3 import communicator
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
-from nvflare.fuel.f3.drivers.base_driver import BaseDriver
+from nvflare.fuel.f3.drivers.driver_manager import DriverManager
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager, Mode
 from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
-from nvflare.fuel.f3.streaming.byte_streamer import TxTask
-from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer, TxTask
+from nvflare.fuel.f3.streaming.stream_const import STREAM_ACK_TOPIC, STREAM_CHANNEL, StreamHeaderKey
 
-from shared_components.flare.patches.connections import close_late_connections, number_streams, restrict_connections
-from tests.flare.conftest import put_back
+from shared_components.flare.patches import connections
+from shared_components.flare.patches.connections import (
+    ClosesLate,
+    close_late_connections,
+    number_streams,
+    restrict_connections,
+)
+from tests.flare.conftest import bare_cell, put_back
 
 
 @pytest.fixture(autouse=True)
 def flares_own(monkeypatch):
-    functions = ((CoreCell, "_add_adhoc_connector"), (TxTask, "handle_ack"))
-    put_back(monkeypatch, *functions, (byte_streamer, "gen_stream_id"), (BaseDriver, "add_connection"))
+    put_back(monkeypatch, (CoreCell, "_process_received_msg"), (byte_streamer, "gen_stream_id"))
+    monkeypatch.setattr(connections, "_CHECKS", {})
 
 
 # ---- numbers of streams
@@ -91,10 +98,14 @@ class Late(TcpDriver):
         self.closed.set()
 
 
+class LateAndClosed(ClosesLate, Late):
+    """The same driver, as it is registered in FLARE."""
+
+
 @pytest.fixture
-def stopping():
+def stopping(request):
     """Return a function that ends a manager whose connection is late; it returns the thread that waits for the end."""
-    listening, driver, manager = socket.create_server(("127.0.0.1", 0)), Late(), ConnManager(Endpoint("here"))
+    listening, driver, manager = socket.create_server(("127.0.0.1", 0)), request.param(), ConnManager(Endpoint("here"))
     thread = threading.Thread(target=manager.stop, daemon=True)
 
     def stop():
@@ -111,6 +122,7 @@ def stopping():
     thread.join(30)
 
 
+@pytest.mark.parametrize("stopping", [Late], indirect=True)
 def test_flare_itself_waits_forever_for_a_late_connection(stopping):
     """When this fails, FLARE closes such connections itself, and the replacement can go."""
     thread = stopping()
@@ -118,11 +130,22 @@ def test_flare_itself_waits_forever_for_a_late_connection(stopping):
     assert thread.is_alive()
 
 
+@pytest.mark.parametrize("stopping", [LateAndClosed], indirect=True)
 def test_a_late_connection_is_closed_and_the_end_comes(stopping):
-    close_late_connections()
     thread = stopping()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_every_driver_of_flare_closes_late_connections(monkeypatch):
+    manager = DriverManager()
+    monkeypatch.setattr(communicator, "driver_mgr", manager)
+    for _ in range(2):  # a second time changes nothing
+        close_late_connections()
+        assert {"grpc", "grpcs", "tcp", "stcp", "http", "https"} <= manager.drivers.keys()
+        for scheme, driver in manager.drivers.items():
+            assert driver.mro()[1:2] == [ClosesLate] and driver.mro()[2] is not ClosesLate, scheme
+            assert driver().connections == {} and scheme in driver.supported_transports()
 
 
 # ---- addresses in messages, and acknowledgements
@@ -177,35 +200,50 @@ def test_a_message_does_not_make_a_process_connect_to_an_address(whose, seen):
     assert (refusal in ended.stderr) == (whose == "restricted"), ended.stderr[-2000:]
 
 
-def acknowledgement(origin, **headers):
-    return Message({MessageHeaderKey.ORIGIN: origin, **headers}, None)
-
-
 @pytest.fixture
-def task():
+def task(monkeypatch):
     """A stream to hospital-a whose messages go nowhere."""
     cell = SimpleNamespace(fire_and_forget=lambda *_, **__: {})
     stream = SimpleNamespace(get_headers=lambda: {}, get_size=lambda: 100, close=lambda: None)
-    return TxTask(cell, 10, "channel", "topic", TARGET, {}, stream, False, False, True)
+    made = TxTask(cell, 10, "channel", "topic", TARGET, {}, stream, False, False, True)
+    monkeypatch.setattr(ByteStreamer, "tx_task_map", {made.sid: made})
+    return made
+
+
+@pytest.fixture
+def acknowledge(task, monkeypatch):
+    """Return a function that lets a cell of the server receive an acknowledgement of the stream."""
+    cell = bare_cell(monkeypatch, "server")
+    ByteStreamer(cell)  # registers FLARE's handler of acknowledgements
+
+    def receive(origin, **headers):
+        own = {
+            MessageHeaderKey.MSG_TYPE: MessageType.REQ, MessageHeaderKey.ORIGIN: origin,
+            MessageHeaderKey.DESTINATION: "server", MessageHeaderKey.CHANNEL: STREAM_CHANNEL,
+            MessageHeaderKey.TOPIC: STREAM_ACK_TOPIC, StreamHeaderKey.STREAM_ID: task.sid,
+        }  # fmt: skip
+        cell.process_message(Endpoint("hospital-b"), None, 1, Message({**own, **headers}, None))
+
+    return receive
 
 
 ENDS = {StreamHeaderKey.ERROR_MSG: "I have not got it"}
 
 
-def test_flare_lets_any_site_end_a_stream_to_another(task):
-    task.handle_ack(acknowledgement("hospital-b.4d5c3f80", **ENDS))
+def test_flare_lets_any_site_end_a_stream_to_another(task, acknowledge):
+    acknowledge("hospital-b.4d5c3f80", **ENDS)
     assert task.stopped
 
 
-def test_only_the_receiver_of_a_stream_ends_it(task, caplog):
+def test_only_the_receiver_of_a_stream_ends_it(task, acknowledge, caplog):
     restrict_connections()
     restrict_connections()  # a second time changes nothing
     for origin in ("hospital-b.4d5c3f80", "hospital-a", "server", None):
-        task.handle_ack(acknowledgement(origin, **ENDS))
-        task.handle_ack(acknowledgement(origin, **{StreamHeaderKey.OFFSET: 10**9}))
+        acknowledge(origin, **ENDS)
+        acknowledge(origin, **{StreamHeaderKey.OFFSET: 10**9})
         assert not task.stopped and task.offset_ack == 0, origin
     assert "hospital-b.4d5c3f80 acknowledges a stream to hospital-a.4d5c3f80: refused" in caplog.text
-    task.handle_ack(acknowledgement(TARGET, **{StreamHeaderKey.OFFSET: 60}))
+    acknowledge(TARGET, **{StreamHeaderKey.OFFSET: 60})
     assert task.offset_ack == 60 and not task.stopped
-    task.handle_ack(acknowledgement(TARGET, **ENDS))
+    acknowledge(TARGET, **ENDS)
     assert task.stopped

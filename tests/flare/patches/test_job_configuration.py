@@ -11,16 +11,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 from nvflare.apis.fl_constant import SiteType
 from nvflare.fuel.sec.authz import AuthorizationService, Authorizer
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.fuel.utils.config_factory import ConfigFactory
-from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
-from nvflare.private import json_configer
+from nvflare.lighter.utils import generate_keys, serialize_cert, sign_folders
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import RequestHeader, TrainingTopic
-from nvflare.private.fed.app import default_app_validator
 from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.app_authz import AppAuthzService
@@ -31,15 +30,11 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.flare.deployment.app_files import LARGEST_CODE, LARGEST_FILE
 from shared_components.flare.patches.job_configuration import NOT_DEPLOYED, import_only_installed, read_only_json
-from shared_components.flare.patches.site_commands import command_problem, restrict_commands
+from shared_components.flare.patches.site_commands import command_problem
+from shared_components.flare.provision import Certificates
 from tests.flare.conftest import put_back
 
-REPLACED = (
-    (ConfigFormat, "config_ext_formats"), (ConfigFactory, "get_config_loader"), (JsonConfigLoader, "_from_file"),
-    (JsonConfigLoader, "load_config_from_str"), (default_app_validator, "_config_exists"), (AppDeployer, "deploy"),
-    (JobMetaValidator, "_validate_zf"), (AppAuthzService, "authorize_app_info"),
-    (json_configer, "resolve_var_refs"),
-)  # fmt: skip
+REPLACED = ((ConfigFactory, "get_config_loader"), (AppDeployer, "deploy"), (JobMetaValidator, "_validate_zf"))
 JOB = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
 CLIENT, SERVER = "config/config_fed_client.json", "config/config_fed_server.json"
 CONF = "config/config_fed_client.conf"
@@ -51,7 +46,8 @@ def as_installed(monkeypatch):
     put_back(monkeypatch, *REPLACED)
     monkeypatch.setattr(PrivacyService, "is_scope_allowed", lambda scope: True)
     authorizer = Authorizer("hospital_a", COMMAND_CATEGORIES)
-    assert not authorizer.load_policy({"format_version": "1.0", "permissions": {"lead": {"submit_job": "any"}}})
+    permissions = {"lead": {"submit_job": "any"}, "project_admin": "any", "member": {"view": "any"}}
+    assert not authorizer.load_policy({"format_version": "1.0", "permissions": permissions})
     monkeypatch.setattr(AuthorizationService, "the_authorizer", authorizer)
     monkeypatch.setattr(AppAuthzService, "app_validator", DefaultAppValidator(SiteType.CLIENT))
 
@@ -60,7 +56,6 @@ def as_installed(monkeypatch):
 def ours():
     """Install the replacements."""
     read_only_json()
-    restrict_commands()
 
 
 @pytest.fixture
@@ -113,12 +108,12 @@ def job(files, meta=META):
     return zipped({"job/meta.json": json.dumps(meta), **{f"job/app/{name}": text for name, text in files.items()}})
 
 
-def deploy(tmp_path, data, *, role="lead"):
+def deploy(tmp_path, data, *, role="lead", root=""):
     """Let FLARE deploy a zipped app of a submitter with this role; return its answer."""
     run = tmp_path / "kit" / JOB
     workspace = SimpleNamespace(
         get_run_dir=lambda _: str(run), get_app_dir=lambda _: str(run / "app_site"), site_name="site",
-        get_job_meta_path=lambda _: str(run / "meta.json"),
+        get_job_meta_path=lambda _: str(run / "meta.json"), get_file_path_in_startup=lambda _: root,
     )  # fmt: skip
     submitter = {"submitter_name": "lena@example.org", "submitter_org": "consortium", "submitter_role": role}
     return AppDeployer().deploy(
@@ -220,20 +215,66 @@ def test_duplicate_and_too_large_files_are_refused(ours, tmp_path):
     assert "custom folders have 100000001 bytes" in deploy(tmp_path, bomb)
 
 
-def test_an_unpacked_app_is_checked_again_and_its_code_is_still_detected(ours, tmp_path):
+def test_an_app_without_configuration_is_refused_and_its_code_is_still_detected(ours, tmp_path):
+    files = app()
+    del files[CLIENT]
+    assert deploy(tmp_path, zipped(files)).startswith("Missing required config config_fed_client.json inside ")
+    assert deploy(tmp_path, zipped({**app(), "custom/x.py": ""})) == "BYOC not permitted"
+    assert not (tmp_path / "kit" / JOB).exists()
+
+
+@pytest.mark.parametrize(
+    ("role", "may"), [("project_admin", True), ("lead", True), ("member", False), ("super", False), ("", False)]
+)
+def test_a_job_is_accepted_by_the_role_of_its_submitter(ours, tmp_path, role, may, caplog):
+    answer = deploy(tmp_path, zipped(app()), role=role)
+    assert answer == (None if may else f"lena@example.org ({role}) may not submit jobs here")
+    assert ("may not submit jobs here" in caplog.text) == (not may)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Return a federation's authority, its certificate's file, and another authority."""
+    folder = tmp_path_factory.mktemp("authority")
+    authorities = []
+    for name in ("federation", "stranger"):
+        made = Certificates(days=10, root_days=20)
+        certificate, key = made.new_root(name)
+        made.root_cert, made.pri_key, made.subject = load_pem_x509_certificate(certificate), key, name
+        authorities.append(made)
+        (folder / f"{name}.pem").write_bytes(certificate)
+    return (*authorities, folder)
+
+
+def signed(tmp_path, authority, role):
+    """Return an app that a person with a role has signed, zipped."""
+    key, public = generate_keys()
+    certificate = authority._generate_cert(
+        "anna@example.org", "university", authority.subject, authority.pri_key, public, role=role
+    )
+    folder = tmp_path / f"signed by {role}"
     for name, text in app().items():
-        (tmp_path / "app" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if text:
-            (tmp_path / "app" / name).write_text(text)
-    validate = DefaultAppValidator(SiteType.CLIENT).validate
-    assert validate(str(tmp_path / "app")) == ("", {})
-    (tmp_path / "app" / "custom").mkdir()
-    assert validate(str(tmp_path / "app")) == ("", {"byoc": True})
-    (tmp_path / "app" / "config" / "x.conf").symlink_to("/etc/passwd")
-    assert validate(str(tmp_path / "app"))[0] == "the job contains config/x.conf, which no job may contain"
-    (tmp_path / "app" / "config" / "x.conf").unlink()
-    (tmp_path / "app" / CLIENT).unlink()
-    assert validate(str(tmp_path / "app"))[0] == f"the job has no {CLIENT}"
+            (folder / name).write_text(text)
+    (folder / "anna.crt").write_bytes(serialize_cert(certificate))
+    sign_folders(str(folder), key, str(folder / "anna.crt"))
+    (folder / "anna.crt").unlink()
+    return zipped({str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
+
+
+def test_a_signed_job_is_accepted_by_its_signers_role_whatever_the_server_says_of_the_submitter(
+    ours, tmp_path, authority
+):
+    own, stranger, folder = authority
+    root = str(folder / "federation.pem")
+    by_member, by_lead = signed(tmp_path, own, "member"), signed(tmp_path, own, "lead")
+    refused = "anna@example.org (member) may not submit jobs here"
+    assert deploy(tmp_path, by_member, role="lead", root=root) == refused
+    assert not (tmp_path / "kit" / JOB).exists()
+    assert deploy(tmp_path, by_lead, role="member", root=root) is None
+    forged = deploy(tmp_path, signed(tmp_path, stranger, "lead"), role="lead", root=root)
+    assert forged == "app app does not pass signature verification"
 
 
 def test_a_reply_to_a_deployment_contains_no_exception_and_no_file_stays(ours, tmp_path, monkeypatch, caplog):
@@ -259,7 +300,7 @@ def test_json_is_read_strictly_and_not_repeated_in_logs(ours, text, why, tmp_pat
     path = tmp_path / "config_fed_client.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=why):
-        ConfigFactory.load_config(str(path))
+        ConfigFactory.load_config(str(path)).to_dict()
     with pytest.raises(ValueError, match=why):
         ConfigFactory.get_config_loader(ConfigFormat.JSON).load_config_from_str(text)
     assert len(caplog.text) < 1000
@@ -280,7 +321,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-def test_no_text_between_braces_is_replaced(tmp_path, monkeypatch):
+def test_a_job_with_text_between_braces_is_refused_and_flare_itself_replaces_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SURGFL_TEST_SECRET", "secret")
     path = tmp_path / "config_fed_server.json"
     path.write_text(json.dumps(TEXTS))
@@ -294,7 +335,12 @@ def test_no_text_between_braces_is_replaced(tmp_path, monkeypatch):
     assert flares["environment"] == "secret" and flares["inside"] == "xsecrety" and flares["reference"] == "value"
     assert len(flares["width"]) == 100_001 and flares["repeated"] == ["hospital-ahospital-a"], "FLARE's own"
     read_only_json()
-    assert configured() == TEXTS
+    for key, text in TEXTS.items():
+        path.write_text(json.dumps({key: text, "nested": [{"{": 1}] if key == "other" else 1}))
+        with pytest.raises(ValueError, match=r"contains '.*[{].*'; no text of a job may contain braces"):
+            configured()
+    path.write_text('{"other": "value"}')
+    assert configured() == {"other": "value"}
 
 
 def test_nothing_is_imported_from_the_working_folder(monkeypatch, tmp_path):
