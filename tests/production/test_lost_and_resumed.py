@@ -68,8 +68,8 @@ def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy_
 
 
 REPLACED = {
-    "CoreCell._add_adhoc_connector", "CoreCell._process_received_msg", "TxTask.handle_ack",
-    "FedAdminAgent._dispatch_request", "AppAuthzService.authorize_app_info", "byte_streamer.gen_stream_id",
+    "CoreCell._process_received_msg", "ConfigFactory.get_config_loader", "AppDeployer.deploy",
+    "authn.add_authentication_headers", "byte_streamer.gen_stream_id",
 }  # fmt: skip
 PROCESSES = {"server_train", "runner_process", "client_train", "worker_process"}
 

@@ -64,7 +64,13 @@ def source_hash(function: Any) -> str:
     code = getattr(function, "__code__", None)  # a wrapper's own code, not the code of `__wrapped__`
     if not isinstance(code, CodeType) or not (file := linecache.getlines(code.co_filename)):
         return ""
-    source = "".join(inspect.getblock(file[code.co_firstlineno - 1 :]))  # `getsource` would search all modules first
+    return hash_text(
+        "".join(inspect.getblock(file[code.co_firstlineno - 1 :]))
+    )  # `getsource` searches all modules first
+
+
+def hash_text(source: str) -> str:
+    """Return the SHA-256 of a source without indentation and trailing spaces."""
     lines = textwrap.dedent(source).rstrip().splitlines()
     return hashlib.sha256("\n".join(line.rstrip() for line in lines).encode()).hexdigest()
 

@@ -2,10 +2,8 @@
 
 import ast
 import sys
-import threading
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -19,12 +17,12 @@ from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 from nvflare.fuel.hci.proto import MetaKey, ProtoKey
 from nvflare.fuel.hci.reg import CommandRegister
 from nvflare.fuel.sec import authn
-from nvflare.private.fed.app.simulator import simulator_runner
 from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
 from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.server_engine import ServerEngine
-from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
+from evidence.upstream import reply_ends_job, shared_build_ctx, text_replaced
+from evidence.upstream.shared_build_ctx import received_names
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.lost_sites import LostSites
@@ -92,77 +90,24 @@ def test_only_known_functions_are_replaced_or_relied_on():
     assert calls.count("replace") == len(ALL) and calls.count("expect") == len(SOURCES) - len(ALL) - 2  # one for three
 
 
-TOGETHER = 5  # maximum seconds that one thread waits for the other
-
-
-class Pause:
-    """An object that FLARE copies after writing a name and before sending it: wait until both threads have written."""
-
-    def __init__(self, barrier):
-        self.barrier, self.workspace = barrier, "ws"
-
-    def __deepcopy__(self, memo):
-        self.barrier.wait(TOGETHER)
-        return SimpleNamespace(workspace=self.workspace)
-
-
-class Worker:
-    """The connection to a worker process that records its name and then stops."""
-
-    def __init__(self):
-        self.names, self.answers = [], [True, "done"]
-
-    def send(self, data):
-        if isinstance(data, dict):
-            self.names.append(data[SimulatorConstants.BUILD_CTX]["client_name"])
-
-    def recv(self):
-        return self.answers.pop(0)
-
-
-def worker_site_names(monkeypatch, tmp_path):
-    """Let two threads start the workers of two sites; return the names that the workers received."""
-    kind, workers = SimulatorClientRunner, {"hospital-a": Worker(), "hospital-b": Worker()}
-    runner = kind.__new__(kind)
-    cell = SimpleNamespace(get_root_url_for_child=lambda: "root", get_internal_listener_url=lambda: "parent")
-    clients = [SimpleNamespace(client_name=name, token="token", cell=cell) for name in workers]
-    runner.__dict__.update(
-        args=SimpleNamespace(workspace=str(tmp_path), log_config=None), build_ctx={"client_name": None},
-        deploy_args=Pause(threading.Barrier(2)), client_config=None, federated_clients=clients,
-        server_custom_folder=str(tmp_path / "no such folder"), simulator_root=str(tmp_path), logging_config="",
-        run_client_index=-1,
-    )  # fmt: skip
-    ports = iter(workers.values())
-    lock = threading.Lock()
-    process = SimpleNamespace(poll=lambda: None, terminate=lambda: None, wait=lambda timeout: None)
-    monkeypatch.setattr(simulator_runner, "get_open_ports", lambda number: [next(ports)])
-    monkeypatch.setattr(simulator_runner.subprocess, "Popen", lambda command, **_: process)
-    monkeypatch.setattr(kind, "_create_connection", lambda runner, port, timeout: port)
-    for name in workers:
-        for folder in ("startup", "local"):
-            (tmp_path / name / folder).mkdir(parents=True, exist_ok=True)
-    threads = [threading.Thread(target=kind.do_one_task, args=(runner, client, 2, None, lock)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(TOGETHER)
-    return sorted(name for worker in workers.values() for name in worker.names), runner
-
-
-def test_flare_itself_gives_both_workers_the_same_name(monkeypatch, tmp_path):
+def test_flare_itself_gives_both_workers_the_same_name():
     """When this fails, FLARE has fixed it, and `worker_names` can go."""
-    names, _ = worker_site_names(monkeypatch, tmp_path)
+    names = received_names()
     assert len(names) == 2 and len(set(names)) == 1
 
 
-def test_each_worker_receives_its_own_name(monkeypatch, tmp_path):
+def test_each_worker_receives_its_own_name():
     worker_names.separate_worker_names()
     worker_names.separate_worker_names()  # a second controller in the process changes nothing
-    names, runner = worker_site_names(monkeypatch, tmp_path)
-    assert names == ["hospital-a", "hospital-b"]
+    assert received_names() == ["site-1", "site-2"]
     own = getattr(SimulatorClientRunner.do_one_task, REPLACES)
     assert own.__qualname__ == "SimulatorClientRunner.do_one_task" and not hasattr(own, REPLACES)
-    assert runner.build_ctx == {"client_name": None} and "get_next_run_client" not in vars(runner)
+
+
+@pytest.mark.parametrize("report", [reply_ends_job, shared_build_ctx, text_replaced])
+def test_each_report_for_flare_reproduces_with_the_installed_version(report, capsys):
+    """When this fails, FLARE has fixed it: remove the report, and the replacement that it is about."""
+    assert report.main() == 0, capsys.readouterr().out
 
 
 # ---- an administrator's downloads
