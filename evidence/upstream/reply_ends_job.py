@@ -37,7 +37,7 @@ def ends_by_code(code: str) -> bool:
 
 def ends_by_bytes() -> bool:
     """Return whether the server's process of a job exits because one client's reply cannot be decoded."""
-    passed = {"decode_pass_through_channels": set(), "decode_pass_through_topics": set()}
+    passed: dict[str, set[str]] = {"decode_pass_through_channels": set(), "decode_pass_through_topics": set()}
     cell = SimpleNamespace(**passed, get_fobs_context=lambda props: {})
     adapter = Adapter(lambda request: None, SimpleNamespace(fqcn="server.job"), cell)
     with patch.object(os, "_exit", side_effect=SystemExit):

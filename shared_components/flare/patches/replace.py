@@ -53,9 +53,9 @@ def expect(owner: Any, name: str) -> Any:
     if version not in SUPPORTED:
         end_process(f"nvflare is {version}, and SurgFL supports {' and '.join(SUPPORTED)}")
     if (own := getattr(owner, name, None)) is None:
-        end_process(f"nvflare has no {path}, on which a protection of SurgFL depends")
+        end_process(f"nvflare has no {path}, which a protection of SurgFL needs")
     if not (sha256 := expected_source(path, version)) or source_hash(own) != sha256:
-        end_process(f"the source of {path} is not the source in nvflare {version}, for which SurgFL was written")
+        end_process(f"the source of {path} is not the source in nvflare {version}, which SurgFL was written for")
     return own
 
 

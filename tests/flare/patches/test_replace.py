@@ -102,7 +102,7 @@ def test_each_supported_version_may_have_its_own_source(theirs, version, monkeyp
         ("double", "2.9.0rc1", "nvflare is 2.9.0rc1, and SurgFL supports"),
         ("inner", "2.9.0", "the source of tests.Theirs.inner is not the source in nvflare 2.9.0"),  # not in the table
         ("wrapped", "2.9.1rc5", "the source of tests.Theirs.wrapped is not the source in nvflare 2.9.1rc5"),
-        ("renamed", "2.9.0", "nvflare has no tests.Theirs.renamed, on which a protection"),
+        ("renamed", "2.9.0", "nvflare has no tests.Theirs.renamed, which a protection"),
         ("__doc__", "2.9.0", "is not the source in nvflare"),
     ],
 )
@@ -163,9 +163,9 @@ def test_flares_handlers_swallow_exceptions_but_not_the_end_of_the_process(call,
         [sys.executable, "-c", HANDLER.format(call=call)], capture_output=True, text=True, timeout=60
     )
     assert (ended.returncode, ended.stdout.strip()) == (code, printed), ended.stderr[-2000:]
-    assert (
-        "nvflare has no sys.gone, on which a protection of SurgFL depends; this process ends" in ended.stderr
-    ) == bool(code)
+    assert ("nvflare has no sys.gone, which a protection of SurgFL needs; this process ends" in ended.stderr) == bool(
+        code
+    )
 
 
 def test_only_replace_assigns_to_names_of_flare():

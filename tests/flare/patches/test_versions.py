@@ -46,7 +46,7 @@ def test_changed_and_missing_functions_are_found_and_others_are_not():
 
 def test_the_command_prints_the_diffs_and_the_new_entries_of_two_wheels(tmp_path, monkeypatch, capsys):
     files = {"/".join(path.split(".")[:length]) + ".py" for path in SOURCES for length in range(2, 9)}
-    files.add("nvflare/fuel/f3/streaming/stream_utils.py")  # from which byte_streamer imports a function
+    files.add("nvflare/fuel/f3/streaming/stream_utils.py")  # byte_streamer imports a function of it
     for name, source in (("old", read), ("new", later)):
         with zipfile.ZipFile(tmp_path / f"{name}.whl", "w") as wheel:
             for file in files:
