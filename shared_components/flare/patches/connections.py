@@ -43,7 +43,7 @@ def add_check(name: str, check: Check) -> None:
 
 def _process_if_passed(process: Own, cell: Any, endpoint: Any, connection: Any, message: Message) -> None:
     message.set_prop(MessagePropKey.ENDPOINT, endpoint)
-    if all(passes(cell, connection, message) for passes in _CHECKS.values()):
+    if all(passes(cell, connection, message) for passes in tuple(_CHECKS.values())):
         process(cell, endpoint, connection, message)
 
 
