@@ -13,7 +13,7 @@ from shared_components.common.progress_display import can_move
 from shared_components.common.sanitise import printable
 from shared_components.common.step_file import read_step
 from shared_components.reporting.records import load_run
-from shared_components.reporting.watch_view import frame
+from shared_components.reporting.watch_view import Look, frame
 
 if TYPE_CHECKING:
     from shared_components.federation.runs.run_cleanup import KeptRun
@@ -25,6 +25,8 @@ _EVERY = 2.0  # seconds between two frames
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_place(parser, "; follows the active run, else the newest")
+    text = "show the run on a page, such as 127.0.0.1:8080, until Ctrl-C"
+    parser.add_argument("--serve", metavar="HOST:PORT", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,6 +41,12 @@ def run(args: argparse.Namespace) -> int:
     if not runs:
         raise ValueError(f"{args.place}: no run has begun there yet; start one, or name another folder")
     folder = ([kept for kept in runs if kept.status == "running"] or runs)[-1].folder
+    if args.serve:
+        from shared_components.commands import _watch_server
+
+        name = f"{folder.parent.name}/{folder.name}"
+        _watch_server.serve(name, args.serve, lambda: look_at(run_cleanup.read_run(folder)))
+        return CODES.get(run_cleanup.read_run(folder).status, 1)
     if can_move(sys.stdout):
         return CODES.get(_follow(folder).status, 1)
     kept = run_cleanup.read_run(folder)
@@ -73,10 +81,17 @@ def _follow(folder: Path) -> KeptRun:
 
 
 def _drawn(kept: KeptRun, size: tuple[int, int] | None = None) -> str:
-    """Draw one frame; a run that still enrols has no records, and a site of a deployment has only steps."""
+    return printable(frame(look_at(kept), size))
+
+
+def look_at(kept: KeptRun) -> Look:
+    """Read the state of a run; a run that still enrols has no records, and a site of a deployment has only steps.
+
+    RecordError, OSError: the records cannot be read.
+    """
     folders = [path for path in sorted(kept.folder.glob("*/")) if path.name != "server"]
     steps = {path.name: str(step) for path in folders if (step := read_step(path))}
     records = load_run(kept.folder) if (kept.folder / "run.json").is_file() else None
     newest = (kept.folder / "server" / "rounds.jsonl") if records and records.aggregations else kept.folder
     since = time.time() - newest.stat().st_mtime
-    return printable(frame(kept.name, kept.status, records, steps, since=since, size=size))
+    return Look(kept.name, kept.status, records, steps, since)

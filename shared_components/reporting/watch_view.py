@@ -1,7 +1,7 @@
 """Draw one frame of `surgfl watch` as plain text: rounds, sites, scores so far and remaining time."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shared_components.common.counted import counted
 from shared_components.common.progress import duration
@@ -17,36 +17,46 @@ _AROUND = 6  # lines of a table besides its rows, with an empty line
 _RECENT = 5  # number of last rounds for estimating the remaining time
 
 
-def frame(
-    name: str,
-    status: str,
-    run: Run | None,
-    steps: Mapping[str, str],
-    *,
-    since: float,
-    size: tuple[int, int] | None = None,
-) -> str:
-    """Draw the state of a run; without records, during enrolment or in a site's folder, only the sites' steps.
+@dataclass(frozen=True)
+class Look:
+    """State of a run at one moment."""
 
-    `status` is a word such as ``running``, `steps` are the current steps of the sites on this machine, `since` are
-    the seconds since the last record, and `size` is the terminal's (columns, lines). If the sites do not fit, sites
-    with missing updates come first, then working sites, then the worst scores. The other sites are counted.
+    name: str
+    status: str  # such as ``running``
+    run: Run | None  # None during enrolment, or in a site's folder
+    steps: Mapping[str, str]  # current steps of the sites on this machine
+    since: float  # seconds since the last record
+
+
+def frame(look: Look, size: tuple[int, int] | None = None) -> str:
+    """Draw the state of a run; without records only the sites' steps.
+
+    `size` is the terminal's (columns, lines). If the sites do not fit, sites with missing updates come first, then
+    working sites, then the worst scores. The other sites are counted.
     """
+    name, status, run, steps, since = look.name, look.status, look.run, look.steps, look.since
     columns, lines = size or (_UNLIMITED, _UNLIMITED)
     if run is None:
-        rows = tuple(steps.items()) or ((DASH, "waiting for its first round" if status == "running" else DASH),)
-        table = Table("No rounds recorded yet", ("site", "current step"), rows, labels=2)
+        table = steps_table(look)
         return f"{name}: {status}\n\n{as_text(folded(_narrowed(table, columns), max(_FEWEST, lines - _AROUND - 2)))}"
     done, parts = len(run.aggregations), [f"{run.about['label']}, {name}: {status}"]
     parts += [f"{how}: {run.info[key]}" for key, how in EARLY.items() if run.info.get(key)]
     full = _BAR * done // max(run.rounds, 1)
     left = time_left(run, since) if status == "running" else ""
     parts += [f"{'━' * full}{'·' * (_BAR - full)}  {done} of {counted(run.rounds, 'round')} done{left}", ""]
-    now, end = steps if status == "running" else {}, _missing(run)
+    now, end = steps if status == "running" else {}, missing_updates(run)
+    end = ["", *end] if end else []
     free = lines - sum(part.count("\n") + 1 for part in parts) - len(end)
     most = max(_FEWEST, free // len(run.groups) - _AROUND)
-    tables = (_narrowed(_sites(run, group, now, most), columns) for group in run.groups)
+    tables = (_narrowed(sites_table(run, group, now, most), columns) for group in run.groups)
     return "\n".join([*parts, "\n\n".join(map(as_text, tables)), *end])
+
+
+def steps_table(look: Look) -> Table:
+    """Tabulate the sites' current steps."""
+    waiting = "waiting for its first round" if look.status == "running" else DASH
+    rows = tuple(look.steps.items()) or ((DASH, waiting),)
+    return Table("No rounds recorded yet", ("site", "current step"), rows, labels=2)
 
 
 def time_left(run: Run, since: float) -> str:
@@ -61,7 +71,7 @@ def time_left(run: Run, since: float) -> str:
     return f", about {duration(rest)} left{late}"
 
 
-def _sites(run: Run, group: Group, steps: Mapping[str, str], most: int) -> Table:
+def sites_table(run: Run, group: Group, steps: Mapping[str, str], most: int) -> Table:
     """Tabulate each site's answered rounds, current step, and first and last validation score, for at most `most`."""
     metric, ended, rows = group.first, sorted(run.aggregations), []
     sites = group.sites if len(group.sites) <= most else _most_urgent(run, group, steps)
@@ -100,7 +110,7 @@ def _shortened(row: tuple[str, ...], column: int, most: int) -> tuple[str, ...]:
     return row if len(text) <= most else (*row[:column], short, *row[column + 1 :])
 
 
-def _missing(run: Run) -> list[str]:
+def missing_updates(run: Run) -> list[str]:
     """List the newest rejected or missing updates, and the sites that were left out at enrolment."""
     newest, every = rejections(run)[-_NAMED:], len(rejections(run))
     left_out = run.info.get("left_out", {})
@@ -109,4 +119,4 @@ def _missing(run: Run) -> list[str]:
         out.append(f"missing: {counted(others, 'more site')} left out at enrolment")
     late = [f"missing in round {number}: {site}, {reason}" for number, site, reason in newest]
     more = [f"missing in earlier rounds: {counted(every - _NAMED, 'update')}"] if every > _NAMED else []
-    return ["", *out, *more, *late] if out or late else []
+    return [*out, *more, *late]

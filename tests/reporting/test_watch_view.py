@@ -9,7 +9,7 @@ from shared_components.cli import main
 from shared_components.commands import job, watch
 from shared_components.federation.runs import run_cleanup
 from shared_components.reporting.records import load_run
-from shared_components.reporting.watch_view import frame, time_left
+from shared_components.reporting.watch_view import Look, frame, time_left
 from tests.reporting.conftest import add_line, change_info
 
 
@@ -33,7 +33,7 @@ def state(make_run, tmp_path):
 
 def test_a_frame_has_rounds_sites_scores_and_the_time_left(state):
     run = load_run(state)
-    text = frame("pfedsis/x", "running", run, {"site-1": "training 3/26"}, since=20.0)
+    text = frame(Look("pfedsis/x", "running", run, {"site-1": "training 3/26"}, 20.0))
     assert text.startswith("PFedSIS, pfedsis/x: running\n") and "3 of 8 rounds done, about 5 min left" in text
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith("site-")}
     assert rows["site-1"][1:7] == ["3", "of", "3", "rounds", "training", "3/26"]
@@ -84,6 +84,6 @@ def test_a_stopped_run_is_said_to_be_stopped_with_the_exit_status_of_job_watch(s
 
 
 def test_only_a_running_site_waits_for_its_first_round():
-    ended = frame("fedavg/x", "unfinished", None, {}, since=1.0)
+    ended = frame(Look("fedavg/x", "unfinished", None, {}, 1.0))
     assert ended.startswith("fedavg/x: unfinished") and "waiting" not in ended
-    assert "waiting for its first round" in frame("fedavg/x", "running", None, {}, since=1.0)
+    assert "waiting for its first round" in frame(Look("fedavg/x", "running", None, {}, 1.0))
