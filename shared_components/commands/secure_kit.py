@@ -13,7 +13,15 @@ HELP = "restrict a startup kit to SurgFL's jobs, classes, rights and outgoing da
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kit", type=Path, metavar="KIT", help="folder with 'startup' and 'local'")
     parser.add_argument("--allow-custom-code", action="store_true", help="allow code in jobs, with your rights")
+    metrics = parser.add_mutually_exclusive_group()
+    text = "write metrics for Prometheus to this folder, such as node_exporter's textfile folder"
+    metrics.add_argument("--metrics", type=_folder, metavar="FOLDER", help=text)
+    metrics.add_argument("--no-metrics", dest="metrics", action="store_const", const=Path(), help="write no metrics")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if the kit is not restricted")
+
+
+def _folder(text: str) -> Path:
+    return Path(text).resolve()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         refuse_open(kit)
         return 0
     outside = certificate_problem(kit)
-    changed = secure(kit, allow_custom_code=args.allow_custom_code)
+    changed = secure(kit, allow_custom_code=args.allow_custom_code, metrics=args.metrics)
     print("\n".join(changed) or f"{kit.folder}: all is in place")
     if changed:
         print("It takes effect at the next start of this party.")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nvflare.apis.fl_component import FLComponent
 
-from shared_components.flare.deployment.kits import REMEDY, find_kit, open_problem
+from shared_components.flare.deployment.kits import REMEDY, Kit, find_kit, open_problem
 from shared_components.flare.patches.replace import end_process
 
 
@@ -19,8 +19,13 @@ class RequireBoundary(FLComponent):
 
     def __init__(self) -> None:
         super().__init__()
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--workspace", "-m", type=Path, required=True)  # all processes of FLARE have it
-        kit = find_kit(parser.parse_known_args()[0].workspace)
+        kit = kit_of_process()
         if problem := open_problem(kit):
             end_process(problem, REMEDY.format(kit.folder))
+
+
+def kit_of_process() -> Kit:
+    """Return the startup kit in this process's ``--workspace``; KitError if there is none."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workspace", "-m", type=Path, required=True)  # all processes of FLARE have it
+    return find_kit(parser.parse_known_args()[0].workspace)

@@ -6,7 +6,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
-from shared_components.federation.runs.store import state_root
+from shared_components.federation.runs.state_root import state_root
 from shared_components.flare.deployment.app_files import SERVER_CONFIG
 
 ERROR_LENGTH = 400  # characters of a log's last line in a message

@@ -14,14 +14,8 @@ from safetensors.torch import load_file, save_file
 from shared_components.common.atomic import write_json
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.runs import store
-from shared_components.federation.runs.store import (
-    DamagedState,
-    RoundFiles,
-    load_tensors,
-    rounds_in,
-    save_tensors,
-    state_root,
-)
+from shared_components.federation.runs.state_root import STATE_VARIABLE, state_root
+from shared_components.federation.runs.store import DamagedState, RoundFiles, load_tensors, rounds_in, save_tensors
 from shared_components.federation.server import state
 from tests.federation.conftest import make_job, same
 
@@ -64,10 +58,10 @@ def test_the_newest_rounds_are_kept_and_found(tmp_path, rounds, keep, left):
 
 
 def test_a_simulators_state_lies_beside_its_workspace(tmp_path, monkeypatch):
-    monkeypatch.delenv(store.STATE_VARIABLE, raising=False)
+    monkeypatch.delenv(STATE_VARIABLE, raising=False)
     assert state_root(tmp_path / "ws" / "site-1", simulator=True) == tmp_path / "ws-state"
     assert state_root(tmp_path / "kit", simulator=False) == tmp_path / "kit" / "surgfl"
-    monkeypatch.setenv(store.STATE_VARIABLE, str(tmp_path / "else"))
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "else"))
     assert state_root(tmp_path / "ws" / "site-1", simulator=True) == tmp_path / "else"
 
 

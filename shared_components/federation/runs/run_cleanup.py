@@ -22,7 +22,7 @@ from shared_components.reporting.records import EARLY, RecordError, read_lines
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
 _FOLDERS_OF_A_SITE = {FOLDER, frame_cache.FOLDER, replicas.FOLDER, "overlays", "sent", "tensorboard"}
 _FILE_OF_A_RUN = re.compile(  # with a dot before and a number after: from an interrupted `atomically`
-    r"(\.?(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl)(\.\d+)?"
+    r"(\.?(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|(rounds|tasks)\.jsonl)(\.\d+)?"
     rf"|{re.escape(run_folder.LOCK)}|.*\.safetensors(\.\d+)?)"
 )
 

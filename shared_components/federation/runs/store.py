@@ -7,7 +7,6 @@ for every task there, and never resumes a killed server.
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,6 @@ from shared_components.common.sanitise import one_line
 from shared_components.core.partition import Pieces, update_with
 from shared_components.networks.checkpoints import write_tensors
 
-STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"
 RECORDS = "rounds.jsonl"  # in the server's folder of a run: the records of all rounds
 SINGLE = "sites"  # in the server's folder of a run: folder of models that sites publish
@@ -196,16 +194,3 @@ class RoundFiles:
         if damaged:
             raise DamagedState(f"{damaged[0]}; put an intact copy there, or start a new run")
         return None
-
-
-def state_root(workspace_root: Path, *, simulator: bool) -> Path:
-    """Return the folder of all runs: ``SURGFL_STATE``, or ``<workspace>-state`` beside a simulator's workspace.
-
-    In a deployment it is ``surgfl`` in the startup kit, where FLARE removes only job folders.
-    """
-    if chosen := os.environ.get(STATE_VARIABLE):
-        return Path(chosen).resolve()
-    if simulator:  # workspace_root is <workspace>/<site>
-        workspace = workspace_root.resolve().parent
-        return workspace.with_name(f"{workspace.name}-state")
-    return workspace_root.resolve() / "surgfl"

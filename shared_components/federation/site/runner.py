@@ -49,6 +49,7 @@ from shared_components.federation.site.replica_processes import ReplicaTask, sha
 from shared_components.federation.site.secure_sums import Masked
 from shared_components.federation.site.sent_updates import Plain
 from shared_components.federation.site.state import SiteState, restore, save, save_best
+from shared_components.federation.site.task_log import log_task
 from shared_components.reporting.tensorboard import write_scalars
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,9 @@ class SiteRunner:
         reply.header["round"] = request.round
         reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - self._began
         reply.header["memory_mb"] = machine.peak_memory_mb()
+        seconds = reply.header["seconds"]
         reply = upload.strip(reply)
+        log_task(self._files(request).folder, request, reply, seconds)
         header = {key: value for key, value in reply.header.items() if REPLY[key].withheld not in site.withhold}
         return replace(reply, header=header)
 

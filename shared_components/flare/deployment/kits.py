@@ -28,6 +28,7 @@ FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
 GUARD = "shared_components.flare.peers.KeepToTheServer"  # every party: restricts the messages from others
 BOUNDARY = "shared_components.flare.boundary.RequireBoundary"  # every party: no start without the restricting files
 LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # server: a lost site does not end the job
+METRICS = "shared_components.flare.metrics_file.MetricsFile"  # if the party wishes: metrics for Prometheus
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """Classes that a job may name at the `server` and at a `client`."""
 PRIVACY = "privacy.json"
@@ -93,10 +94,11 @@ def refuse_spaces(folder: Path) -> None:
         raise KitError(f"{str(folder)!r} has a space or a quotation mark in it, so FLARE starts no job; rename it")
 
 
-def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
+def secure(kit: Kit, *, allow_custom_code: bool = False, metrics: Path | None = None) -> list[str]:
     """Write the files that restrict a kit, and keep the party's other settings; return a line per changed file.
 
-    With ``allow_custom_code``, the party runs code that a job brings.
+    With ``allow_custom_code``, the party runs code that a job brings. ``metrics`` is the folder for its metrics; the
+    empty path ends them, and None keeps the kit's choice.
 
     KitError: a file of the kit cannot be read; nothing was written.
     """
@@ -107,8 +109,10 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
         if name.lower() in RESERVED or name.lower().endswith(RELAY):  # FLARE's own provisioning allows it
             raise KitError(f"{own}: the site is called {name!r}, which is reserved; provision it with another name")
         changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
+    if metrics is not None and kit.part in NO_JOBS:
+        raise KitError(f"{kit.folder}: a party of kind '{kit.part}' has no metrics; leave out --metrics")
     if kit.part not in NO_JOBS:
-        changes.append(_change(kit, "resources.json", partial(_resources, kit)))
+        changes.append(_change(kit, "resources.json", partial(_resources, kit, metrics)))
         changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
     if kit.part == "relay":
         listener = kit.local / COMM
@@ -239,8 +243,13 @@ def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
     return values, f"a job may name {names}, and no other class"
 
 
-def _resources(kit: Kit, values: dict[str, Any]) -> Made:
+def _resources(kit: Kit, metrics: Path | None, values: dict[str, Any]) -> Made:
     values, summary = _restrict(kit, values)
+    if metrics is not None:
+        values["components"] = [entry for entry in values["components"] if entry.get("path") != METRICS]
+        if metrics != Path():
+            _add_component(values, METRICS, folder=str(metrics))
+            summary += f"; metrics are written to {metrics}"
     if kit.part != "server":
         return values, f"{summary}; no log leaves the site"
     for server in values["servers"]:
@@ -253,9 +262,9 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
     return values, f"{summary}; jobs and results are kept in {STORAGE}/"
 
 
-def _add_component(values: dict[str, Any], component: str) -> None:
+def _add_component(values: dict[str, Any], component: str, **args: Any) -> None:
     """Add one of our components, which FLARE builds at the start, unless it is present and enabled."""
-    ours = {"id": component.split(".")[-2], "path": component, "args": {}}
+    ours = {"id": component.split(".")[-2], "path": component, "args": args}
     if ours not in (components := values.setdefault("components", [])):
         values["components"] = [*(entry for entry in components if entry.get("path") != component), ours]
 
