@@ -23,7 +23,7 @@ _LEAST, _SHARE = 2.0, 10  # seconds that a page is kept at least; and how many t
 
 
 class PageServer(ThreadingHTTPServer):
-    """An HTTP server of one page; on a loopback address it answers only requests to such an address.
+    """An HTTP server for a single page; on a loopback address it answers only requests to such an address.
 
     A page of the internet could otherwise read it through a name that resolves to this machine (DNS rebinding).
     """

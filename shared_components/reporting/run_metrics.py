@@ -1,6 +1,6 @@
 """Count a run's records as metrics for Prometheus, and write them in its text format.
 
-Every metric is a gauge of one party. Metrics of a run describe the party's newest run. The only names are the party's
+All metrics are gauges. Metrics of a run describe the party's newest run. The only names are the party's
 own name, and at the server the names of the sites.
 """
 
@@ -102,7 +102,7 @@ class SiteCounts:
         self.sent += record["sent"]
         self.received += record["received"]
         asked, counted = record["round"], record["answered"]
-        # a request tells the last round in which the site's update counted
+        # a request has the last round in which the site's update counted
         if record["task"] in ("round", "finish") and 0 < self.rounds <= asked:
             self.rejected += counted is None or counted < self.rounds - 1
         if record["task"] == "round":

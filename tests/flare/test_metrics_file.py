@@ -50,7 +50,7 @@ def write_runs(kits):  # noqa: F811
     (run / "server" / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in SERVER))
     tasks = [task("round", 0, None, total=4.0, training=2.0, validating=1.0), task("round", 1, 0, total=3.0)]
     (own / "tasks.jsonl").write_text("".join(json.dumps(record) + "\n" for record in tasks))
-    os.utime(run / "server" / "rounds.jsonl", (5e9, 5e9))  # of the newest run at the server, whatever the clock says
+    os.utime(run / "server" / "rounds.jsonl", (5e9, 5e9))  # of the newest run at the server, whatever the time is
 
 
 def exported(kits, name, folder):  # noqa: F811

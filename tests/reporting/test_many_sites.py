@@ -23,7 +23,7 @@ from shared_components.reporting.report import build_report
 from shared_components.reporting.score_tables import demo_text, progress_table, scores_table
 from shared_components.reporting.summary import sentences
 from shared_components.reporting.tables import Table, as_text
-from shared_components.reporting.watch_view import frame
+from shared_components.reporting.watch_view import Look, frame
 
 DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False, unit="mm", digits=2)
 MANY = tuple(f"hospital-{i:02d}" for i in range(1, MOST + 4))
@@ -189,7 +189,7 @@ def test_a_watched_run_fits_its_terminal_with_the_most_urgent_sites_first(many):
     run.aggregations[0]["rejected"] = [{"site": MANY[7], "reason": "no answer"}] * 9
     run.info["left_out"] = {f"other-{i}": "another start" for i in range(9)}
     steps = {MANY[9]: "training 3/26 loss 0.412 of a long step"}
-    text = frame("fedavg/x", "running", run, steps, since=1.0, size=(80, 30))
+    text = frame(Look("fedavg/x", "running", run, steps, 1.0), (80, 30))
     lines = text.splitlines()
     assert len(lines) <= 30 and max(map(len, lines)) <= 80
     shown = [line.split()[0] for line in lines if line.startswith("hospital-")]
@@ -197,11 +197,11 @@ def test_a_watched_run_fits_its_terminal_with_the_most_urgent_sites_first(many):
     assert shown == [MANY[7], MANY[9], *others][: len(shown)] and len(shown) >= 3
     assert f"... and {len(MANY) - len(shown)} more sites" in lines
     assert "missing: 4 more sites left out at enrolment" in lines
-    whole = frame("fedavg/x", "running", run, steps, since=1.0)
+    whole = frame(Look("fedavg/x", "running", run, steps, 1.0))
     assert [line.split()[0] for line in whole.splitlines() if line.startswith("hospital-")] == list(MANY)
 
 
 def test_a_long_name_loses_its_middle_in_a_narrow_terminal(make_run):
     names = tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(2))
-    text = frame("x/y", "running", load_run(make_run(sites=names, rounds=1)), {}, since=1.0, size=(72, 24))
+    text = frame(Look("x/y", "running", load_run(make_run(sites=names, rounds=1)), {}, 1.0), (72, 24))
     assert max(map(len, text.splitlines())) == 72 and "theatre 1" in text and text.count("…") == 2
