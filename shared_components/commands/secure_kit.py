@@ -17,11 +17,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     text = "write metrics for Prometheus to this folder, such as node_exporter's textfile folder"
     metrics.add_argument("--metrics", type=_folder, metavar="FOLDER", help=text)
     metrics.add_argument("--no-metrics", dest="metrics", action="store_const", const=Path(), help="write no metrics")
+    parser.add_argument("--gpus", type=_count, metavar="N", help="GPUs of each job, in a kit of nvflare deploy prepare")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if the kit is not restricted")
 
 
 def _folder(text: str) -> Path:
     return Path(text).resolve()
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs; give 0 or more")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         refuse_open(kit)
         return 0
     outside = certificate_problem(kit)
-    changed = secure(kit, allow_custom_code=args.allow_custom_code, metrics=args.metrics)
+    changed = secure(kit, allow_custom_code=args.allow_custom_code, metrics=args.metrics, gpus=args.gpus)
     print("\n".join(changed) or f"{kit.folder}: all is in place")
     if changed:
         print("It takes effect at the next start of this party.")

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from shared_components.common.atomic import write_text
 from shared_components.common.sanitise import is_one_word
+from shared_components.flare.deployment import prepared
 from shared_components.flare.deployment.federation_file import MOST_REGIONS, MOST_SITES, RELAY, RESERVED, ROLES
 
 PARTS = {
@@ -31,6 +32,7 @@ LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # server: a lost si
 METRICS = "shared_components.flare.metrics_file.MetricsFile"  # if the party wishes: metrics for Prometheus
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """Classes that a job may name at the `server` and at a `client`."""
+RESOURCES = ("resources.json", "resources.json.default")  # FLARE reads the first that exists
 PRIVACY = "privacy.json"
 CHECK = 'python3 -P -m shared_components.flare.deployment.check "$KIT_WORKSPACE" || exit 1'
 AFTER_CHECK = 'echo "WORKSPACE set to $WORKSPACE"\n'
@@ -94,11 +96,14 @@ def refuse_spaces(folder: Path) -> None:
         raise KitError(f"{str(folder)!r} has a space or a quotation mark in it, so FLARE starts no job; rename it")
 
 
-def secure(kit: Kit, *, allow_custom_code: bool = False, metrics: Path | None = None) -> list[str]:
+def secure(
+    kit: Kit, *, allow_custom_code: bool = False, metrics: Path | None = None, gpus: int | None = None
+) -> list[str]:
     """Write the files that restrict a kit, and keep the party's other settings; return a line per changed file.
 
     With ``allow_custom_code``, the party runs code that a job brings. ``metrics`` is the folder for its metrics; the
-    empty path ends them, and None keeps the kit's choice.
+    empty path ends them, and None keeps the kit's choice. ``gpus`` is the number of GPUs of each job's process in a kit
+    of `nvflare deploy prepare`; None keeps the number.
 
     KitError: a file of the kit cannot be read; nothing was written.
     """
@@ -112,14 +117,14 @@ def secure(kit: Kit, *, allow_custom_code: bool = False, metrics: Path | None = 
     if metrics is not None and kit.part in NO_JOBS:
         raise KitError(f"{kit.folder}: a party of kind '{kit.part}' has no metrics; leave out --metrics")
     if kit.part not in NO_JOBS:
-        changes.append(_change(kit, "resources.json", partial(_resources, kit, metrics)))
+        changes.append(_change(kit, "resources.json", partial(_resources, kit, metrics, gpus)))
         changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
     if kit.part == "relay":
         listener = kit.local / COMM
         changes += [_changed(own, own, _mutual_tls), _changed(listener, listener, _listen_by_mutual_tls)]
     elif not (startup / "signature.json").exists():  # a kit that FLARE signs must not change
         changes.append(_changed(own, own, _login_by_certificate if kit.part == "administrator" else _require_boundary))
-    changes += _start_scripts(kit)
+    changes += [*_prepared_files(kit), *_start_scripts(kit)]
     lines = [_write(path, text, summary) for path, text, summary in changes if _differs(path, text)]
     for name, text, summary in _templates() if kit.part == "site" else ():
         if not (path := kit.local / name).exists():
@@ -131,6 +136,9 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
     """Yield each script that starts Python, with its new text: `SAFE_START`, and in sub_start.sh `CHECK`."""
     for path in sorted((kit.folder / "startup").glob("*.sh")):
         text = path.read_text(encoding="utf-8")
+        if path.name == prepared.START_DOCKER:
+            yield path, prepared.safe_docker_start(text), "Python imports nothing from the container's working folder"
+            continue
         if "python3 " not in text:
             continue
         starts = path.name == "sub_start.sh"
@@ -144,6 +152,20 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
         if starts and CHECK not in text:  # FLARE names no file that it cannot read
             text = text.replace(AFTER_CHECK, f"{CHECK}\n{AFTER_CHECK}")
         yield path, text, "Python imports nothing from the working folder" + ", and the kit is checked first" * starts
+
+
+def _launcher(kit: Kit) -> dict[str, Any] | None:
+    """Return the component that starts a prepared kit's jobs elsewhere; None in other kits."""
+    resources = next(path for name in RESOURCES if (path := kit.local / name).exists())
+    return prepared.find_launcher(read_json(resources))
+
+
+def _prepared_files(kit: Kit) -> Iterator[tuple[Path, str, str]]:
+    """Yield the other files of a kit of `nvflare deploy prepare`: its listener for jobs, and templates."""
+    if kit.part not in NO_JOBS and (launcher := _launcher(kit)) is not None:
+        path = kit.local / COMM
+        yield _changed(path, path, _listen_by_mutual_tls)
+        yield from prepared.local_files(kit.folder, launcher)
 
 
 def _templates() -> Iterator[tuple[str, str, str]]:
@@ -172,17 +194,25 @@ def open_problem(kit: Kit) -> str:
     if kit.part in NO_JOBS:
         changes = {COMM: [_listen_by_mutual_tls]} if kit.part == "relay" else {}
     for name, alternatives in changes.items():
-        try:
-            if not (path := kit.local / name).is_file():
-                raise KitError(f"{path}: no such file, so FLARE's own defaults would apply")
-            before = read_json(path)
-            secured = [json.loads(_changed(path, path, change)[1]) for change in alternatives]
-        except KitError as error:
-            return str(error)
-        if before not in secured:
-            keys = ", ".join(key for key in secured[0] if secured[0][key] != before.get(key))
-            return f"{path}: {keys} would not restrict jobs and messages"
-    return ""
+        if problem := _problem_in(kit.local / name, alternatives):
+            return problem
+    is_prepared = kit.part not in NO_JOBS and _launcher(kit) is not None
+    return _problem_in(kit.local / COMM, [_listen_by_mutual_tls]) if is_prepared else ""
+
+
+def _problem_in(path: Path, alternatives: list[Callable[[dict[str, Any]], Made]]) -> str:
+    """Return why a file restricts less than every alternative of its secured content, or an empty text."""
+    try:
+        if not path.is_file():
+            raise KitError(f"{path}: no such file, so FLARE's own defaults would apply")
+        before = read_json(path)
+        secured = [json.loads(_changed(path, path, change)[1]) for change in alternatives]
+    except KitError as error:
+        return str(error)
+    if before in secured:
+        return ""
+    keys = ", ".join(key for key in secured[0] if secured[0][key] != before.get(key))
+    return f"{path}: {keys} would not restrict jobs and messages"
 
 
 def refuse_open(kit: Kit) -> None:
@@ -232,7 +262,7 @@ def _write(path: Path, text: str, summary: str) -> str:
     return f"{path}: {summary}"
 
 
-def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
+def _restrict(kit: Kit, values: dict[str, Any], gpus: int | None = None) -> Made:
     allowed = read_json(ALLOW_LIST)
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
     values["class_allow_list"] = allowed["server" if kit.part == "server" else "client"]["class_allow_list"]
@@ -240,11 +270,16 @@ def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
     _add_component(values, GUARD)
     if kit.part != "server":
         values["allow_log_streaming"] = False
-    return values, f"a job may name {names}, and no other class"
+    try:
+        launcher = prepared.secure_launcher(values, gpus)
+    except prepared.PreparedError as error:
+        raise KitError(f"{kit.local / 'resources.json'}: {error}") from error
+    summary = f"a job may name {names}, and no other class"
+    return values, summary + (f"; {launcher['path'].rpartition('.')[2]} starts jobs" if launcher else "")
 
 
-def _resources(kit: Kit, metrics: Path | None, values: dict[str, Any]) -> Made:
-    values, summary = _restrict(kit, values)
+def _resources(kit: Kit, metrics: Path | None, gpus: int | None, values: dict[str, Any]) -> Made:
+    values, summary = _restrict(kit, values, gpus)
     if metrics is not None:
         values["components"] = [entry for entry in values["components"] if entry.get("path") != METRICS]
         if metrics != Path():
@@ -282,9 +317,11 @@ def _mutual_tls(values: dict[str, Any]) -> Made:
 
 
 def _listen_by_mutual_tls(values: dict[str, Any]) -> Made:
+    if values["internal"].get("scheme") == "file":
+        raise KitError(f"{COMM}: jobs connect by files, without certificates; set internal.scheme to tcp")
     values["allow_adhoc_conns"] = False
     values["internal"]["resources"]["connection_security"] = MUTUAL
-    return values, "only parties with a certificate of the federation connect to the relay"
+    return values, "only processes with a certificate of the federation connect to this party"
 
 
 def _login_by_certificate(values: dict[str, Any]) -> Made:
