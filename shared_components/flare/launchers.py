@@ -1,4 +1,4 @@
-"""Launchers of a site's jobs in containers, pods and Slurm jobs; the hospital decides what a job gets, never the job.
+"""Launchers of a site's jobs in containers, pods and Slurm jobs; the hospital selects image, data and resources.
 
 FLARE's launchers let a job request GPUs, memory and nodes, and select one of the site's studies. `surgfl secure-kit`
 replaces them in kits that `nvflare deploy prepare` has made.

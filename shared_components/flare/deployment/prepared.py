@@ -1,4 +1,4 @@
-"""Secure what `nvflare deploy prepare` adds to a site's kit: launchers of jobs in containers, pods or Slurm jobs."""
+"""Secure kits of `nvflare deploy prepare`, which start jobs in containers, pods or Slurm jobs."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-RUNTIME = "study_runtime.yaml"  # in `local`: what a job's process gets at this site
+RUNTIME = "study_runtime.yaml"  # in `local`: image, data and environment of a job's process
 POD = "job_pod.yaml"  # in `local`: template of a job's pod
 STUDY = "default"  # the study of every job
 SAFE = "PYTHONSAFEPATH"  # import nothing from the working folder

@@ -47,7 +47,7 @@ GREEDY = {
     "resource_spec": {"hospital-a": {"num_of_gpus": 64}},
     "study": "other",
 }
-"""What a job could request of FLARE's own launchers."""
+"""Requests of a job that FLARE's own launchers would grant, except the image."""
 
 
 @pytest.fixture(params=CONFIGS)
@@ -221,7 +221,7 @@ def test_a_job_process_in_a_cluster_refuses_a_class_outside_the_allow_list(kits,
     assert "\n    | Traceback" in output  # `KeepToTheServer` marks lines, with all other patches of its constructor
 
 
-def test_what_a_job_requests_of_a_launcher_is_ignored(kits, kind, monkeypatch):
+def test_requests_of_a_job_to_the_launcher_are_ignored(kits, kind, monkeypatch):
     """`launch` also asserts the image, GPUs, memory and mounts of `GREEDY`'s request."""
     folder = prepare(kits / "hospital-a", kind)
     secure(find_kit(folder), gpus=3)
