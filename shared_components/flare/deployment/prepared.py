@@ -1,6 +1,5 @@
 """Secure kits of `nvflare deploy prepare`, which start jobs in containers, pods or Slurm jobs."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def local_files(kit: Path, launcher: dict[str, Any]) -> Iterator[tuple[Path, str
     if kind is None:
         return
     path = kit / "local" / RUNTIME
-    if not path.exists() or not (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("studies"):
+    if not path.exists() or not _read_yaml(path).get("studies"):
         yield path, _template(f"{kind}.yaml"), "image and data of a job's container, a template; fill it in"
     if kind == "kubernetes":
         if not (path := kit / "local" / POD).exists():
@@ -85,14 +84,24 @@ def local_files(kit: Path, launcher: dict[str, Any]) -> Iterator[tuple[Path, str
             yield path, _network(kit), "the site connects to its server and its cluster, and a job only to its site"
 
 
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise PreparedError(f"{path}: cannot be read ({error!s:.200}); correct it, or prepare the kit again") from error
+    if not isinstance(values, dict):
+        raise PreparedError(f"{path}: contains no mapping; correct it, or prepare the kit again")
+    return values
+
+
 def _template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _network(kit: Path) -> str:
     """Return the network policies of a site and its jobs, with names and ports from the kit."""
-    values = yaml.safe_load((kit / "helm_chart" / "values.yaml").read_text(encoding="utf-8"))
-    client = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
+    values = _read_yaml(kit / "helm_chart" / "values.yaml")
+    client = _read_yaml(kit / "startup" / "fed_client.json")  # JSON is YAML
     server = client["servers"][0]["service"]["target"].rpartition(":")[2]
     text = _template("network.yaml")
     for word, value in (("SITE", values["serviceName"]), ("PARENT_PORT", values["port"]), ("SERVER_PORT", server)):

@@ -325,3 +325,14 @@ def test_network_policies_take_names_and_ports_from_the_kit(kits):
     assert to_site["ports"][0]["port"] == listener["internal"]["resources"]["port"] == 8102
     assert to_site["to"] == [{"podSelector": site["spec"]["podSelector"]}]
     assert jobs["spec"]["ingress"] == [] and site["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+@pytest.mark.parametrize("file", ["local/study_runtime.yaml", "helm_chart/values.yaml"])
+@pytest.mark.parametrize("text", ["a: [", "- 1", "\x00"])
+def test_a_damaged_file_of_a_prepared_kit_is_named_and_nothing_is_written(kits, capsys, file, text):
+    folder = prepare(kits / "hospital-a", "k8s")
+    (folder / file).write_text(text)
+    assert main(["secure-kit", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert str(folder / file) in error and "prepare the kit again" in error, error
+    assert not (folder / "local" / "resources.json").exists()
