@@ -39,6 +39,7 @@ from shared_components.flare.patches.worker_names import separate_worker_names
 from shared_components.flare.paths import app_config, is_simulator, job_folder, local_folder, runs_folder
 from shared_components.flare.results import build_page
 from shared_components.flare.site_tasks import SiteTasks, Stopped
+from shared_components.flare.tracking import VARIABLE, check_tracker, track
 from shared_components.flare.workspaces import Unusable, Workspace, exit_simulator, lock_workspace
 
 logger = logging.getLogger(__name__)
@@ -110,13 +111,18 @@ class FederationController(Controller):
         torch.set_num_threads(1)  # one order of additions on every machine
         memory.freeze_objects()
         memory.keep_no_large_pieces()
+        try:
+            check_tracker(os.environ.get(VARIABLE, ""))
+        except ValueError as error:
+            raise FederationError(str(error)) from error
         with ExitStack() as stack:
             if is_simulator(fl_ctx):
                 self._workspace = stack.enter_context(lock_workspace(paths.workspace_root(fl_ctx).parent, sys.argv))
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(lock_run(server.folder))
-            shared = self._workspace, self._lost, self._late, self._read_lost, bool(regions_of(fl_ctx))
+            send = stack.enter_context(track(server.job.name, server.folder, fl_ctx))
+            shared = self._workspace, self._lost, self._late, self._read_lost, send, bool(regions_of(fl_ctx))
             tasks = SiteTasks(self, server, self._console, *shared)
             run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=tasks.after_round)
             self._report(server, fl_ctx)

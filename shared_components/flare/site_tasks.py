@@ -50,6 +50,7 @@ class SiteTasks:
     _lost: dict[str, str]  # in production, sites and nodes that no longer work on this job, with reasons
     _late: list[Path]  # receives the folders of the sites that have not answered the newest task
     _read_lost: Callable[[], None]  # adds lost sites, once a second
+    _track: Callable[[dict[str, Any]], None]  # sends a site's record to the server's tracker
     _relayed: bool = False  # whether the server asks the regions' nodes instead of the sites
     _round_seconds: list[float] = field(default_factory=list)
 
@@ -70,6 +71,7 @@ class SiteTasks:
         metric = task_of(self._server.job, self._server.state.profiles[site].card).metrics[0]
         self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self._scalars, record)
+        self._track(record)
         return isinstance(self._server.judge(site, reply), Update)
 
     def exchange(self, fl_ctx: FLContext, abort_signal: Signal, ask: Ask) -> Answers:
