@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXTENSION_POINTS = (
     "shared_components.inference.arrays", "shared_components.core.method", "shared_components.core.partition",
     "shared_components.core.task", "shared_components.data.readers", "shared_components.federation.protocol",
+    "shared_components.flare.recipe",
 )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from shared_components.common.atomic import try_lock
 from shared_components.common.sanitise import is_one_word
 from shared_components.federation.messages import FederationError
 
+FLARES_FOLDERS = {"local", "startup", "server"}  # in a workspace as soon as FLARE has begun one
+
 
 class Unusable(FederationError):
     """A launch that cannot succeed; FLARE would wait for its workers for a minute."""
@@ -83,6 +85,19 @@ def refuse_unusable(folder: Path) -> None:
         raise Unusable(
             f"the workspace's path {text!r} has a space, a quote, a backslash or a '#' in it, so FLARE's simulator "
             "starts no site; give another folder with -w"
+        )
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise Unusable for a workspace that FLARE cannot use, or that contains files which FLARE would remove."""
+    refuse_unusable(folder)
+    if is_held(folder):
+        raise Unusable(f"another launch works in {folder}; wait for its end, or give another folder")
+    if not folder.exists() or (folder / "server" / "simulate_job").is_dir():
+        return
+    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= FLARES_FOLDERS:
+        raise Unusable(
+            f"{folder} is no workspace of FLARE's simulator, and FLARE would empty it; move it away or give another"
         )
 
 

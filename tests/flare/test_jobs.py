@@ -8,6 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 from shared_components.core.method import load_method, method_names
+from shared_components.flare.workspaces import refuse_foreign
 from tests.federation.conftest import rewritten
 from tests.flare.conftest import run_here
 from tests.flare.simulator import CLIENT, JOBS, SERVER, edit, tiny_job
@@ -76,13 +77,13 @@ def test_a_folder_with_other_files_is_not_emptied(script, tmp_path, capsys, thei
     assert "FLARE would empty it" in capsys.readouterr().err and path.read_text() == "mine"
 
 
-def test_a_workspace_of_flare_is_accepted(script, tmp_path):
-    script.refuse_workspace(tmp_path / "new")
+def test_a_workspace_of_flare_is_accepted(tmp_path):
+    refuse_foreign(tmp_path / "new")
     (tmp_path / "begun" / "local").mkdir(parents=True)
-    script.refuse_workspace(tmp_path / "begun")
+    refuse_foreign(tmp_path / "begun")
     (tmp_path / "done" / "server" / "simulate_job").mkdir(parents=True)
     (tmp_path / "done" / "report").mkdir()
-    script.refuse_workspace(tmp_path / "done")
+    refuse_foreign(tmp_path / "done")
 
 
 JOB_NAMES = sorted(path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_.")

@@ -52,11 +52,11 @@ def parse_settings(given: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def production_copy(job: Path, to: Path) -> Path:
+def production_copy(job: Path, to: Path, *, marked: bool = False) -> Path:
     """Copy a job for sites that forbid code; return the copy, ``to/<the job's folder>``.
 
     The copy contains `meta.json` and the folders in its `deploy_map`, without `app/custom`: FLARE's simulator needs
-    that folder, and FLARE treats a job with it as a job with code.
+    that folder, and FLARE treats a job with it as a job with code. A ``marked`` copy keeps the empty folder.
 
     JobFolderError: the folder is no job, contains code, a link or a special file, or the copy exists already.
     """
@@ -64,7 +64,7 @@ def production_copy(job: Path, to: Path) -> Path:
     target = Path(to) / job.name
     if os.path.lexists(target):
         raise JobFolderError(f"{target}: exists already; give another folder, or move it away")
-    files = [job / META, *(path for app in apps_of(job) for path in _app_files(job / app))]
+    files = [job / META, *(path for app in apps_of(job) for path in _app_files(job / app, marked=marked))]
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         for file in files:
@@ -77,7 +77,7 @@ def production_copy(job: Path, to: Path) -> Path:
     return target
 
 
-def _app_files(app: Path) -> list[Path]:
+def _app_files(app: Path, *, marked: bool) -> list[Path]:
     files = []
     for path in sorted(app.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
@@ -90,13 +90,13 @@ def _app_files(app: Path) -> list[Path]:
                 f"{path}: every party refuses a job with this file; remove it, since an app has only "
                 f"{SERVER_CONFIG} and {CLIENT_CONFIG} in its config folder"
             )
-        if parts[0] != CUSTOM:
-            files.append(path)
-        elif path.name != MARK or path.stat().st_size:
+        if parts[0] == CUSTOM and (path.name != MARK or path.stat().st_size):
             raise JobFolderError(
                 f"{path}: is code, which a strict site refuses; install it at every party instead, or submit the job "
                 "itself to sites whose kits allow code"
             )
+        if marked or parts[0] != CUSTOM:
+            files.append(path)
     return files
 
 
