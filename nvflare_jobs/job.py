@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = job_of(args.job)
         if args.strict and not args.export:
             raise JobError("--strict goes with --export; give both")
+        if args.tracking and args.export:
+            raise JobError("--tracking goes without --export: set SURGFL_TRACKING at the job's server")
         return export(job, args.export, strict=args.strict) if args.export else simulate(job, args)
     except (JobError, JobFolderError) as error:
         print(f"job.py: {error}", file=sys.stderr)
@@ -109,10 +111,8 @@ def simulate(job: Path, args: argparse.Namespace) -> int:
     from shared_components.flare.recipe import SurgFLRecipe
 
     try:
-        recipe, env = (
-            SurgFLRecipe(job, tracking=args.tracking),
-            SimEnv(clients=sites, num_threads=threads, workspace_root=str(root)),
-        )
+        recipe = SurgFLRecipe(job, tracking=args.tracking)
+        env = SimEnv(clients=sites, num_threads=threads, workspace_root=str(root))
         recipe.process_env(env)
         print(f"{job.name}: FLARE's simulator starts in {root / job.name}", flush=True)
         recipe.run(env)

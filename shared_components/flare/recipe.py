@@ -32,7 +32,7 @@ class SurgFLRecipe(Recipe):
 
     Args:
         job: Name of a shipped job, such as ``pfedsis``, or a job folder.
-        resume: In `PocEnv` and `ProdEnv`, ``latest``, a run's name or a job's id to continue. None begins a new run.
+        resume: ``latest``, a run's name or a job's id to continue. None begins a new run.
         tracking: ``mlflow``, ``wandb`` or ``tensorboard``, see `flare.tracking`; empty for none. `ProdEnv` refuses
             it, because a server selects its own tracker.
         settings: Job settings to change, such as ``rounds=2`` or ``training={"iterations": 10}``.

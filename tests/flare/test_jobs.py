@@ -58,6 +58,8 @@ def test_an_export_overwrites_nothing(script, tmp_path, capsys):
         (["fedavg", "-t", "0"], "from 1 to 3"), (["fedavg", "-w", "a b"], "has a space, a quote"),
         (["fedavg", "-c", "a,server"], "are FLARE's own folders"),
         (["fedavg", "--strict"], "--strict goes with --export"),
+        (["fedavg", "--tracking", "neptune"], "tracking is 'neptune'"),
+        (["fedavg", "--tracking", "mlflow", "--export", "jobs"], "--tracking goes without --export"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_one_sentence(script, capsys, options, words):

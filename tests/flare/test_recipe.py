@@ -140,10 +140,11 @@ from surgfl.flare import SurgFLRecipe
 
 if __name__ == "__main__":
     env, job, folder = sys.argv[1], sys.argv[2], sys.argv[3]
+    recipe = SurgFLRecipe(job, tracking="tensorboard")
     if env == "sim":
-        run = SurgFLRecipe(job).execute(SimEnv(clients=["site-1", "site-2"], workspace_root=folder))
+        run = recipe.execute(SimEnv(clients=["site-1", "site-2"], workspace_root=folder))
     else:
-        run = SurgFLRecipe(job).execute(PocEnv(num_clients=2, project_conf_path=sys.argv[4]))
+        run = recipe.execute(PocEnv(num_clients=2, project_conf_path=sys.argv[4]))
     print(run.get_result(timeout=400, clean_up=False))
 """
 
@@ -176,8 +177,8 @@ def test_simulator_recipe_and_proof_of_concept_give_equal_bits(tmp_path, scenes)
         done = run(sys.executable, "run.py", "poc", job, tmp_path, poc_project(tmp_path / "project.yml"))
     finally:
         end_poc(tmp_path / "poc")
-    result = Path(done.stdout.splitlines()[-1]) / "workspace" / "surgfl_result"
-    assert json.loads((result / "run.json").read_text())["job"]["name"] == "fedavg"
+    result = Path(done.stdout.splitlines()[-1]) / "workspace"
+    assert json.loads((result / "surgfl_result" / "run.json").read_text())["job"]["name"] == "fedavg"
     kits = tmp_path / "poc" / "example_project" / "prod_00"
     deployed = {
         site: load_file(kits / site / "surgfl" / "fedavg" / "latest" / site / "model.safetensors") for site in expected
