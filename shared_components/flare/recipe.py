@@ -47,6 +47,7 @@ class SurgFLRecipe(Recipe):
         with tempfile.TemporaryDirectory(prefix="surgfl-") as folder:
             copy = write_submission(find_job(str(job)), Path(folder), settings=settings, resume=resume)
             super().__init__(_read_job(copy))
+        self._min_clients = self._job.job.min_clients
 
     def process_env(self, env: ExecEnv) -> None:
         """Check an environment, and give `SimEnv` and `PocEnv` the job with an empty ``app/custom``.
@@ -68,6 +69,8 @@ class SurgFLRecipe(Recipe):
         if isinstance(env, ProdEnv) and self.tracking:
             raise ValueError(f"tracking is {self.tracking!r}, but a server selects its own; set {VARIABLE} there")
         self._mark(not isinstance(env, ProdEnv))
+        # PocEnv submits the job before all sites have connected; FLARE then waits for so many
+        self._job.job.min_clients = env.num_clients if isinstance(env, PocEnv) else self._min_clients
 
     def export(
         self, job_dir: str, server_exec_params: Any = None, client_exec_params: Any = None, env: ExecEnv | None = None
