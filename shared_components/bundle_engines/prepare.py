@@ -42,7 +42,7 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.files.classes import coarser_ids
 from shared_components.data.files.images import DataError
 from shared_components.data.site import Site, SiteError
-from shared_components.data.site_file import load_site
+from shared_components.data.site_file import SITE_VARIABLE, load_site
 from shared_components.data.splits import SEEN, refuse_seen_test, seen_videos_after_training
 from shared_components.inference import InferenceError
 from shared_components.networks.bundle_config import check_size
@@ -74,10 +74,14 @@ def explain_errors() -> None:
 
 
 def open_site(site_config: str | None) -> Site:
-    """Read site.yaml; SiteError without a path, or if the file is invalid."""
-    if site_config is None:
-        raise SiteError("site_config: not given; add --site_config /path/to/site.yaml, the description of the site")
-    return load_site(Path(site_config))
+    """Read site.yaml, by default the file in ``SURGFL_SITE_CONFIG``; SiteError without a path or if invalid."""
+    path = site_config or os.environ.get(SITE_VARIABLE)
+    if path is None:
+        raise SiteError(
+            "site_config: not given; add --site_config /path/to/site.yaml, the description of the site, or set "
+            f"{SITE_VARIABLE} to its path"
+        )
+    return load_site(Path(path))
 
 
 @contextmanager

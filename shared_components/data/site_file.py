@@ -30,6 +30,7 @@ from shared_components.data.site import (
 )
 
 MAX_QUARANTINE = 0.2
+SITE_VARIABLE = "SURGFL_SITE_CONFIG"  # environment variable with the path of site.yaml
 _DEFAULT_TARGETS = {"triplets": "triplets", "phases": "phase"}  # by task; other tasks use the data set's first target
 _MAX_NAME = 100  # letters
 _TEXT = Meta(description="write text, in quotes if it looks like a number")

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.data.site import Site
-from shared_components.data.site_file import load_site
+from shared_components.data.site_file import SITE_VARIABLE, load_site
 from shared_components.federation.messages import Job, SiteRefusal
 
-SITE_VARIABLE = "SURGFL_SITE_CONFIG"
 SYNTHETIC = {
     "frames_per_video": 12, "videos": [4, 1, 1], "height": 256, "width": 320,
     "seed": 0, "tasks": [], "layouts": ["auto"], "clip": 1, "interval": 0.0, "dense": False,

@@ -128,6 +128,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
     licence = licence if licence.is_file() else folder / name / "LICENSE"  # an installed package has no other copy
     return files | {
         "configs/train.json": _as_json(files["configs/train.yaml"]),
+        "configs/evaluate.json": _shared("evaluate.json"),
         "configs/logging.conf": _shared("logging.conf"),
         "configs/metadata.json": json.dumps(values["metadata"], indent=2, ensure_ascii=False) + "\n",
         CARD: _without_links(text, f"bundles/{name}/{CARD}") if whole else text,
