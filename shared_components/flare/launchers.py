@@ -18,13 +18,9 @@ from nvflare.app_opt.job_launcher.slurm.launcher import SlurmJobLauncher
 from nvflare.app_opt.job_launcher.study_runtime import StudyRuntime
 from nvflare.utils.job_launcher_utils import PORTABLE_RESOURCE_DEFAULT_KEY, validate_portable_resource_spec
 
-from shared_components.federation.runs.store import STATE_VARIABLE
+from shared_components.federation.runs.state_root import STATE_VARIABLE
 from shared_components.flare.deployment.prepared import RUNTIME, SAFE, STUDY
 from shared_components.flare.patches.replace import expect
-
-SHA256_DOCKER = "b5003ca65969a1887c939e9267c53f758bf26a50e83203c46bd46bdf022115bf"
-SHA256_K8S = "ba48683c8c06d8787e3d263f6cb2df8703062354b57ecdde606521492c77e4f7"
-SHA256_SLURM = "c759f8cd7543caa63cd647830b2bcfa168cadfd0ffd0bef4d57909caabac9ca1"
 
 
 def own_choice(job_meta: Mapping[str, Any], resources: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +81,7 @@ class DockerLauncher(_Own, ClientDockerJobLauncher):
     """Start each job of a site in a container of the hospital's image."""
 
     def _resolve_study_runtime(self, study: str) -> StudyRuntime:
-        own = expect(DockerJobLauncher, "_resolve_study_runtime", sha256=SHA256_DOCKER)
+        own = expect(DockerJobLauncher, "_resolve_study_runtime")
         return protect(own(self, study), container=True)
 
 
@@ -93,7 +89,7 @@ class KubernetesLauncher(_Own, ClientK8sJobLauncher):
     """Start each job of a site in a pod of the hospital's image."""
 
     def _resolve_study_runtime(self, workspace_root: str, study: str) -> StudyRuntime:
-        own = expect(K8sJobLauncher, "_resolve_study_runtime", sha256=SHA256_K8S)
+        own = expect(K8sJobLauncher, "_resolve_study_runtime")
         return protect(own(self, workspace_root, study), container=True)
 
 
@@ -101,6 +97,6 @@ class SlurmLauncher(_Own, ClientSlurmJobLauncher):
     """Start each job of a site as a Slurm job, with or without a container."""
 
     def _load_study_runtime(self, study: str | None) -> StudyRuntime:
-        own = expect(SlurmJobLauncher, "_load_study_runtime", sha256=SHA256_SLURM)
+        own = expect(SlurmJobLauncher, "_load_study_runtime")
         runtime = own(self, study)
         return protect(runtime, container=runtime.slurm.get("sandbox", self.config.sandbox) != "none")

@@ -17,7 +17,7 @@ from nvflare.recipe.run import Run
 from nvflare.recipe.spec import ExecEnv, Recipe
 
 from shared_components.federation.messages import FederationError
-from shared_components.federation.runs.store import STATE_VARIABLE
+from shared_components.federation.runs.state_root import STATE_VARIABLE
 from shared_components.flare.deployment.app_files import CLIENT_CONFIG, META, SERVER_CONFIG
 from shared_components.flare.deployment.job_folder import MARK, JobFolderError, apps_of
 from shared_components.flare.deployment.submission import find_job, write_submission

@@ -5,6 +5,12 @@
 
 SUPPORTED = ("2.9.0", "2.9.1rc5")
 SOURCES = {
+    "nvflare.app_opt.job_launcher.docker_launcher.DockerJobLauncher._resolve_study_runtime":
+        "b5003ca65969a1887c939e9267c53f758bf26a50e83203c46bd46bdf022115bf",
+    "nvflare.app_opt.job_launcher.k8s_launcher.K8sJobLauncher._resolve_study_runtime":
+        "ba48683c8c06d8787e3d263f6cb2df8703062354b57ecdde606521492c77e4f7",
+    "nvflare.app_opt.job_launcher.slurm.launcher.SlurmJobLauncher._load_study_runtime":
+        "c759f8cd7543caa63cd647830b2bcfa168cadfd0ffd0bef4d57909caabac9ca1",
     "nvflare.fuel.f3.cellnet.cell._is_server_job_cell":
         "7c83ed82f0c43a8dc9e8a92c5979d02711a571683a7c412a884fc5ae958277ec",
     "nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_received_msg":
