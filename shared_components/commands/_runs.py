@@ -3,16 +3,18 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from shared_components.common.counted import counted
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import run_cleanup
+from shared_components.federation.runs.run_check import check_run
 from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.tables import Table, as_text
 
 
 def run(args: argparse.Namespace) -> int:
-    """List or remove runs; 1 if the user answers no. After a ValueError nothing was removed."""
+    """List, check or remove runs; 1 if a check fails or the user answers no. After a ValueError nothing was removed."""
     try:
         return _run(args)
     except FederationError as error:
@@ -23,6 +25,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.keep is not None and args.keep < 0:
         raise ValueError(f"--keep is {args.keep}; give a whole number, at least 0")
     runs = run_cleanup.find_runs(args.place)
+    if args.check:
+        return _check(runs, args.place)
     if args.remove is None and args.keep is None:
         if args.models or args.yes:
             raise ValueError("--models and --yes go with --remove RUN or --keep N; name what is removed")
@@ -43,6 +47,20 @@ def _run(args: argparse.Namespace) -> int:
         return 1
     print(f"removed; {megabytes(sum(run_cleanup.remove(kept, models_only=args.models) for kept in chosen))} freed")
     return 0
+
+
+def _check(runs: Sequence[KeptRun], place: Path) -> int:
+    """Print after which rounds each party can go on, and every problem; return 1 if there is a problem or no run."""
+    checked = [(run, party) for run in runs for party in check_run(run.folder, finished=run.status == "finished")]
+    if not checked:
+        print(f"{place}: no runs")
+        return 1
+    rows = [(run.name, party.name, ", ".join(map(str, party.rounds)) or "none") for run, party in checked]
+    print(as_text(Table(counted(len(runs), "run"), ("run", "party", "can resume after rounds"), tuple(rows), labels=3)))
+    problems = [problem for _, party in checked for problem in party.problems]
+    for problem in problems:
+        print(f"{problem}; copy it again")
+    return 1 if problems else 0
 
 
 def _agreed(count: int, what: str) -> bool:

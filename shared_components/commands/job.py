@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="ACTION")
     submit = verbs.add_parser("submit", help="submit a job and print its id")
     submit.add_argument("job", metavar="METHOD_OR_FOLDER", help="name of a shipped job, or a job folder")
-    resume = "continue the run of an earlier job; without a value, the newest run"
+    resume = "continue the run of an earlier job; without a value, the newest run; RUN@20: after its round 20"
     submit.add_argument("--resume", nargs="?", const="latest", metavar="JOB_ID or RUN", help=resume)
     add_repeatable(submit, "--set", "KEY=VALUE", "job setting, such as rounds=5 or training.iterations=10")
     submit.add_argument("--watch", action="store_true", help="watch the job until it ends")

@@ -11,7 +11,7 @@ from shared_components.federation.messages import FederationError, Job, Message,
 from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.protocol import Answers, Ask, parse_answers, run_federation
-from shared_components.federation.runs.run_folder import lock_run, open_run
+from shared_components.federation.runs.run_folder import lock_run, open_run, split_resume
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.runner import SiteRunner
 
@@ -51,16 +51,17 @@ def open_together(
     *,
     server_data: Path | None = None,  # the server's own site.yaml, for methods that train there
     start_weights: Path | None = None,  # file of the first weights, if the job's ``start`` is ``file``
-    resume: bool = True,  # an unfinished run of the same job
+    resume: bool | str = True,  # an unfinished run of the same job, see `open_run` and `split_resume`
     stop: Callable[[], bool] = lambda: False,  # called before every batch; True ends the training
     random: Randomness = os.urandom,  # source of the noise, see `SiteRunner`
 ) -> tuple[ServerRunner, dict[str, SiteRunner]]:
     """Return the server and the sites of a run without starting them."""
     data = None if server_data is None else lambda job, number: load_site(server_data, name="server")
-    folder = open_run(job, root, resume=resume)
+    run, after = split_resume(resume)
+    folder = open_run(job, root, resume=run)
     server = ServerRunner(job, list(sites), folder, find_data=data, start_weights=start_weights)
     if resume:
-        server.resume()
+        server.resume(after)
     names = {number: site for site, number in server.state.numbers.items()}
     runners = {
         name: SiteRunner(

@@ -23,7 +23,7 @@ from shared_components.core.initial_weights import start_weights
 from shared_components.core.method import site_order
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.protocol import run_federation
-from shared_components.federation.runs.run_folder import link_models, lock_run, note_submission, open_run
+from shared_components.federation.runs.run_folder import link_models, lock_run, note_submission, open_run, split_resume
 from shared_components.federation.runs.store import RESUME_VARIABLE
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server.runner import ServerRunner
@@ -49,8 +49,8 @@ class FederationController(Controller):
     """Run a job: enrol the sites, send each site its own message per round, aggregate, finish, report.
 
     ``job`` has the fields of :class:`shared_components.federation.messages.Job`. ``resume`` is ``latest``, a run's name
-    or FLARE's id of a job that worked on the run; False begins a new run. A simulator resumes the newest run if the
-    environment variable ``SURGFL_RESUME`` is 1.
+    or FLARE's id of a job that worked on the run, each also with ``@ROUNDS``; False begins a new run. A simulator
+    resumes the newest run if the environment variable ``SURGFL_RESUME`` is 1.
     """
 
     def __init__(self, *, resume: bool | str = False, **job: Any) -> None:
@@ -131,7 +131,8 @@ class FederationController(Controller):
         """Begin or resume a run, and report it."""
         simulator, lost = is_simulator(fl_ctx), self._lost
         check_regions(job, regions_of(fl_ctx))
-        folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
+        run, after = split_resume(self._what_to_resume(fl_ctx))
+        folder = open_run(job, runs_folder(fl_ctx), resume=run)
         if not simulator:
             note_submission(folder, fl_ctx.get_job_id())
         present = [site for site in present_sites(fl_ctx) if site not in lost]
@@ -143,7 +144,7 @@ class FederationController(Controller):
         )  # fmt: skip
         name = folder if simulator else folder.name  # an administrator has no such folder
         rounds = counted(job.rounds, "round")
-        if not server.resume():
+        if not server.resume(after):
             self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; run {name}")
             return server
         if missing := [site for site in server.state.sites if site not in present]:

@@ -87,6 +87,7 @@ class Job:
         network: Changes to the network's arguments, or another network's ``class`` and arguments.
         rounds: Number of communication rounds.
         validate_every: Rounds between validations; final models are always validated.
+        checkpoint_every: Rounds between states that server and sites keep for restoring a backup; 0: only the newest.
         min_sites: Updates that a round needs; 0: all sampled sites.
         client_fraction: Share of sites sampled for each round, rounded half up; at least 1 site, and as many as the
             method needs.
@@ -109,6 +110,7 @@ class Job:
     network: Mapping[str, Any] = field(default_factory=dict)
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200
     validate_every: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 1
+    checkpoint_every: Annotated[int, Meta(ge=0, le=MOST_ROUNDS)] = 0
     min_sites: Annotated[int, Meta(ge=0, le=MOST_SITES)] = 0
     client_fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     grace_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 60.0

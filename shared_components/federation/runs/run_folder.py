@@ -19,7 +19,7 @@ from shared_components.common.counted import counted
 from shared_components.core.method import Method
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.messages.job import LATEST
-from shared_components.federation.runs.store import RECORDS, DamagedState, RoundFiles, rounds_in
+from shared_components.federation.runs.store import RECORDS, Check, DamagedState, RoundFiles, rounds_in
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,9 @@ ENROLLED = "enrolled.json"  # in a site's folder: the job of the site's enrolmen
 SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 OUTLIVES = 120.0  # most seconds that a site's process of a job lives longer than its server
-MAY_CHANGE = frozenset({"rounds", "validate_every", "min_sites", "grace_seconds", "longest_wait_seconds"})
+MAY_CHANGE = frozenset(
+    {"rounds", "validate_every", "checkpoint_every", "min_sites", "grace_seconds", "longest_wait_seconds"}
+)
 """Settings that may change when a job is resumed."""
 _REMEDY = "to resume, or start a new run"
 
@@ -49,7 +51,11 @@ def open_run(job: Job, root: Path, *, resume: bool | str) -> Path:
         folder = jobs / _new_name(jobs)
         folder.mkdir(parents=True)
         return folder
-    if changed := changed_settings(_description(run)["job"], job):
+    description = read_description(run)
+    if unknown := sorted({*description["job"]} - {*job.to_json()}):
+        begun = f"began with surgfl {description.get('version', 'of another version')}"
+        raise FederationError(f"{run} {begun}, and this version has no setting {unknown[0]!r}; install a newer version")
+    if changed := changed_settings(description["job"], job):
         settings = ", ".join(changed)
         raise FederationError(f"{run} ran with other settings of {settings}; put them back {_REMEDY}")
     return run
@@ -68,6 +74,16 @@ def chosen_run(jobs: Path, resume: bool | str) -> Path | None:
         problem = f"{jobs} has no run {resume!r} with a finished round"
         raise FederationError(f"{problem}; submit the job without resume to start a new run")
     return run
+
+
+def split_resume(resume: bool | str) -> tuple[bool | str, int | None]:
+    """Split ``RUN@ROUNDS`` into the run and the number of rounds after which it goes on; None: the newest state."""
+    name, mark, rounds = resume.rpartition("@") if isinstance(resume, str) else (resume, "", "")
+    if not mark:
+        return resume, None
+    if not (name and rounds.isdecimal() and int(rounds)):
+        raise FederationError(f"resume is {resume!r}; write a run and a number of its rounds, such as latest@20")
+    return name, int(rounds)
 
 
 def submissions(run: Path) -> list[str]:
@@ -124,27 +140,34 @@ def _new_name(jobs: Path) -> str:
     return now if when < now else f"{when}-{number + 1}"
 
 
-def server_files(run: Path) -> RoundFiles:
-    """Return the state files of a run's server."""
-    return RoundFiles(run / "server", of=f"{run.parent.name}/{run.name}/server")
+def server_files(run: Path, *, every: int = 0) -> RoundFiles:
+    """Return the state files of a run's server, see `RoundFiles`."""
+    return RoundFiles(run / "server", of=f"{run.parent.name}/{run.name}/server", every=every)
 
 
 def has_ended_a_round(run: Path) -> bool:
     """Return whether a round has ended, by the server's states, records or run.json (FederationError if damaged)."""
     if rounds_in(run / "server") or (run / "server" / RECORDS).is_file():
         return True
-    return (run / DESCRIPTION).is_file() and bool(_description(run).get(ENDED))
+    return (run / DESCRIPTION).is_file() and bool(read_description(run).get(ENDED))
 
 
-def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-    """Return the server's newest intact state, see `RoundFiles.load`; None if no round has ended.
+def state_to_resume(
+    run: Path, rounds: int, *, after: int | None = None, check: Check = lambda values: None
+) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+    """Return the server's newest intact state, see `RoundFiles.load`, or the state ``after`` this many rounds.
 
-    FederationError: all states are gone or damaged, or more rounds have ended than the job has.
+    Return None if no round has ended. FederationError: the states are gone or damaged, or more rounds have ended than
+    the job has.
     """
+    files = server_files(run)
     try:
-        state = server_files(run).load()
+        state = files.load(before=after, check=check)
     except DamagedState as error:
         raise FederationError(str(error)) from error
+    if after is not None and (state is None or state[0] + 1 != after):
+        known = ", ".join(str(round + 1) for round in files.rounds()) or "none"
+        raise FederationError(f"{run} has no intact state after {counted(after, 'round')}; it has states after {known}")
     if state is None and has_ended_a_round(run):
         lost = "rounds have ended, and the state after them is gone, server/round-*.safetensors"
         raise FederationError(f"{run}: {lost}; put it back {_REMEDY}")
@@ -155,7 +178,8 @@ def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dic
     return state
 
 
-def _description(run: Path) -> dict[str, Any]:
+def read_description(run: Path) -> dict[str, Any]:
+    """Return the content of a run's run.json; FederationError if it is missing or damaged."""
     path = run / DESCRIPTION
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -227,7 +251,7 @@ def change_description(folder: Path, **values: Any) -> bool:
     path = folder / DESCRIPTION
     if not path.is_file():
         return False
-    changed = {**_description(folder), **values}
+    changed = {**read_description(folder), **values}
     write_json(path, {key: value for key, value in changed.items() if value is not None})
     return True
 

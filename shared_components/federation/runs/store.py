@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ SINGLE = "sites"  # in the server's folder of a run: folder of models that sites
 _VALUES, _HASH, _OF = "surgfl", "sha256", "of"  # keys of the header
 _PARTS = "parts"  # key of the values, and folder of the files
 _ROUND = re.compile(r"round-(\d{5,})\.safetensors")
+
+Check = Callable[[Mapping[str, Any]], None]
 
 logger = logging.getLogger(__name__)
 
@@ -105,15 +107,15 @@ def rounds_in(folder: Path) -> list[int]:
 
 
 class RoundFiles:
-    """State files of one party's newest ``keep`` rounds in ``folder``.
+    """State files of one party's newest ``keep`` rounds in ``folder``, and of every ``every``-th round (0: none).
 
     Several states are needed: a state may be damaged, and a killed round may have finished at some sites, which train
     it again from an earlier state. ``of`` is the owner, such as ``job/run/site-1``; the state of another owner or round
     counts as damaged.
     """
 
-    def __init__(self, folder: Path, *, of: str, keep: int = 2) -> None:
-        self.folder, self._of, self._keep = folder, of, keep
+    def __init__(self, folder: Path, *, of: str, keep: int = 2, every: int = 0) -> None:
+        self.folder, self._of, self._keep, self._every = folder, of, keep, every
 
     def path(self, round: int) -> Path:
         return self.folder / f"round-{round:05d}.safetensors"
@@ -139,7 +141,7 @@ class RoundFiles:
         values: Mapping[str, Any],
         parts: Mapping[str, Mapping[str, Tensor]] | None = None,
     ) -> None:
-        """Write the state after a round; remove later states, and all but the newest states before it.
+        """Write the state after a round; remove later states, and earlier states that need not be kept.
 
         Each of ``parts`` has a file of its own, named by its hash, which is only written if no earlier state has
         the same part, intact. The round's file names its parts and is written last, so that a state never mixes rounds.
@@ -147,8 +149,9 @@ class RoundFiles:
         if parts:
             values = {**values, _PARTS: {name: self._save_part(name, part) for name, part in parts.items()}}
         save_tensors(self.path(round), tensors, values, of=f"{self._of}, round {round + 1}")
-        kept = [other for other in self.rounds() if other <= round][-self._keep :]
-        for other in {*self.rounds()} - {*kept}:
+        done = [other for other in self.rounds() if other <= round]
+        kept = {*done[-self._keep :], *(other for other in done if self._every and (other + 1) % self._every == 0)}
+        for other in {*self.rounds()} - kept:
             self.path(other).unlink()
         if (folder := self.folder / _PARTS).is_dir():
             named = {path for other in kept for path in self._part_files(other)}
@@ -176,15 +179,19 @@ class RoundFiles:
             return []
         return [self._part_file(name, digest) for name, digest in parts.items()]
 
-    def load(self, *, before: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+    def load(
+        self, *, before: int | None = None, check: Check = lambda values: None
+    ) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
         """Return round, tensors and values of the newest intact state (of a round below ``before``); None without any.
 
-        DamagedState: all states are damaged; the message names the newest.
+        ``check`` raises DamagedState for the values of a state without its other files. DamagedState: all states are
+        damaged; the message names the newest.
         """
         damaged: list[DamagedState] = []
         for round in [round for round in reversed(self.rounds()) if before is None or round < before]:
             try:
                 state = round, *self.read(round)
+                check(state[2])
             except DamagedState as error:
                 damaged.append(error)
                 continue

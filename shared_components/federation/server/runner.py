@@ -303,19 +303,23 @@ class ServerRunner:
         """Write why the run failed (with key ``stopped``, why it was stopped) into run.json, if the file exists."""
         return run_folder.change_description(self.folder, **{key: reason})
 
-    def resume(self) -> bool:
-        """Load the newest intact state; return whether there was one."""
-        if (loaded := run_folder.state_to_resume(self.folder, self.job.rounds)) is None:
+    def resume(self, after: int | None = None) -> bool:
+        """Load the newest intact state with its records, or the state ``after`` so many rounds; return if there is one.
+
+        A copy of a run can have a state without its records.
+        """
+        check = self.round_log.restore
+        if (loaded := run_folder.state_to_resume(self.folder, self.job.rounds, after=after, check=check)) is None:
             return False
         last, tensors, values = loaded
-        self.round_log.restore(values)
         self.state = ServerState.unpack(tensors, values, round=last + 1)
         run_folder.change_description(self.folder, rounds=self.job.rounds, error=None, stopped=None)
         return True
 
     def _save(self) -> None:
         self.round_log.write()  # before the state, which has its length
-        self.state.save(run_folder.server_files(self.folder), self.round_log.mark)
+        files = run_folder.server_files(self.folder, every=self.job.checkpoint_every)
+        self.state.save(files, self.round_log.mark)
         run_folder.change_description(self.folder, **{run_folder.ENDED: self.state.round})
 
     def _header(self, site: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
@@ -17,8 +16,9 @@ from shared_components.common.atomic import not_written
 from shared_components.core.method import Method, Models, Profile, Update, site_order
 from shared_components.core.partition import Partition, Role
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation.messages import FederationError, Job, Message, Reply, total_bytes
+from shared_components.federation.messages import Job, Message, Reply, total_bytes
 from shared_components.federation.messages.region import RegionalReply
+from shared_components.federation.runs.run_check import chained, records_of
 from shared_components.federation.runs.store import RoundFiles, groups_of, named_groups
 from shared_components.federation.server.enrolment import load_profile, profile_header
 from shared_components.federation.server.received_updates import Plain
@@ -145,7 +145,7 @@ class RoundLog:
         except OSError as error:
             raise not_written(self._path, error) from error
         self._written, self._length = len(self.records), self._length + sum(map(len, lines))
-        self._hash = _chained(self._hash, lines)
+        self._hash = chained(self._hash, lines)
 
     @property
     def mark(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class RoundLog:
         return {"length": self._length, "sha256": self._hash}
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Read the records that belong to the values of a state; FederationError if the file lacks them.
+        """Read the records that belong to the values of a state; DamagedState if the file lacks them.
 
         States of earlier versions contain the records themselves.
         """
@@ -161,31 +161,14 @@ class RoundLog:
             self.records, self._noisy = values["records"], _noisy_sites(values["records"])
             self._path.unlink(missing_ok=True)
             return self.write()
-        length, expected = values["log"]["length"], values["log"]["sha256"]
-        try:
-            with self._path.open("rb") as file:
-                lines = file.read(length).splitlines(keepends=True)
-        except OSError:
-            lines = []
-        if sum(map(len, lines)) != length or _chained("", lines) != expected:
-            raise FederationError(
-                f"{self._path} is not the file that the state was saved with; put an intact copy there, or submit the "
-                "job without resume to start a new run"
-            )
+        lines = records_of(self._path, values)
         self.records = [json.loads(line) for line in lines]
         self._noisy = _noisy_sites(self.records)
-        self._written, self._length, self._hash = len(lines), length, expected
+        self._written, self._length, self._hash = len(lines), sum(map(len, lines)), values["log"]["sha256"]
 
 
 def _noisy_sites(records: Iterable[Record]) -> Counter[str]:
     return Counter(record["site"] for record in records if record.get("noisy"))
-
-
-def _chained(digest: str, lines: Sequence[bytes]) -> str:
-    """Return the hash of a file after further lines, from its hash before them; empty for an empty file."""
-    for line in lines:
-        digest = hashlib.sha256(digest.encode() + line).hexdigest()
-    return digest
 
 
 def _bytes(message: Message, partition: Partition) -> dict[str, int]:

@@ -318,8 +318,9 @@ class SiteRunner:
 
     def _files(self, request: Request, name: str = "") -> RoundFiles:
         job, run, site = request.job.name, request.run, folder_name("site", name) if name else self.name
+        every = request.job.checkpoint_every
         # three states: a server whose newest state is damaged repeats the round before the last
-        return RoundFiles(site_folder(self.folder, job, run, site), of=f"{job}/{run}/{site}", keep=3)
+        return RoundFiles(site_folder(self.folder, job, run, site), of=f"{job}/{run}/{site}", keep=3, every=every)
 
     def _refuse_if_stopped(self) -> None:
         if self.stop():

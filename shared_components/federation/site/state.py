@@ -1,6 +1,7 @@
 """A site's state after a round: LOCAL pieces, optimizers, the method's memory, the best model."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from shared_components.core import evaluation
@@ -10,7 +11,8 @@ from shared_components.core.method import State
 from shared_components.core.partition import Role, below, cut, paste, prefixed
 from shared_components.core.task import Scores
 from shared_components.federation.messages import SiteRefusal
-from shared_components.federation.runs.store import RoundFiles
+from shared_components.federation.runs.run_check import BEST, check_best
+from shared_components.federation.runs.store import DamagedState, RoundFiles
 from shared_components.federation.setup.local_round import OPTIMIZER, memory_of
 from shared_components.federation.setup.site_setup import SiteSetup
 
@@ -42,12 +44,10 @@ def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | Non
     SiteRefusal: an update of this site has counted (``answered``: in which round), and its state of that round is gone
     or damaged. Training from the initial weights instead would silently lose its LOCAL pieces.
     """
-    loaded = files.load(before=round)
+    loaded = files.load(before=round, check=partial(check_best, files.folder))
     if answered is not None and (loaded is None or loaded[0] < answered):
-        path = files.path(answered)
-        problem = f"damaged, {path}" if path.exists() else f"gone from {files.folder}"
-        remedy = f"put {path.name} back, or start a new run"
-        raise SiteRefusal(f"site {name}: its state of round {answered + 1} is {problem}; {remedy}")
+        remedy = "put it back, resume an earlier round (--resume RUN@ROUNDS), or start a new run"
+        raise SiteRefusal(f"site {name}: its state of round {answered + 1} is {_why_lost(files, answered)}; {remedy}")
     if loaded is None:
         return SiteState()
     _, tensors, values = loaded
@@ -57,6 +57,17 @@ def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | Non
     return SiteState(True, values["best"], fastest, optimizers, memory_of(tensors))
 
 
+def _why_lost(files: RoundFiles, round: int) -> str:
+    """Return why a state cannot be used, and the rounds of the other states."""
+    if files.path(round).exists():
+        try:
+            check_best(files.folder, files.read(round)[1])
+        except DamagedState as error:
+            return f"damaged, {error}"
+    others = ", ".join(str(other + 1) for other in files.rounds()) or "none"
+    return f"gone, {files.path(round)}, and it has states after rounds {others}"
+
+
 def save_best(
     setup: SiteSetup, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
 ) -> dict[str, Any]:
@@ -64,6 +75,6 @@ def save_best(
     value = evaluation.first_value(setup.task, scores)
     if not is_best(setup.task.metrics[0], value, best.get("value")):
         return best
-    path = files.folder / "best.safetensors"
+    path = files.folder / BEST
     setup.save_model(path, name=name, round=round, scores=scores)
     return {"metric": setup.task.metrics[0].name, "value": value, "round": round}
