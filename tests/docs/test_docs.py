@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -19,6 +20,7 @@ from shared_components.commands import segment, train
 from shared_components.core.training_settings import Training
 from shared_components.data import site_file
 from shared_components.federation.messages import Job
+from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.setup import limits
 from shared_components.networks.checkpoints import load_metadata
 from tests.docs import rules
@@ -128,7 +130,10 @@ def test_no_block_is_overlooked_and_a_tree_of_files_is_read_with_its_folders(tmp
     assert rules.paths_in(tree) == ["a/*/", "b/", "b/c.py", "b/d/", "b/e", "f.py"]
 
 
-FOLLOWED_BY_NAME = {"README.md", "docs/how-to/add-a-task.md", "docs/reference/methods.md", "docs/how-to/run-a-job.md"}
+FOLLOWED_BY_NAME = {
+    "README.md", "docs/how-to/add-a-task.md", "docs/reference/methods.md", "docs/how-to/run-a-job.md",
+    "docs/how-to/back-up.md",
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -155,6 +160,24 @@ def test_the_table_of_methods_is_written_where_it_stands(sandbox):
     sandbox.variables["PYTHONPATH"] = str(ROOT)  # the table has the parameters of the full widths
     root = follow(sandbox, "docs/reference/methods.md")
     assert (root / "docs/reference/methods.md").read_text() == (ROOT / "docs/reference/methods.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_kit_is_copied_and_checked_as_the_document_says(sandbox):
+    """The copy has the key for its owner only, states and best model, and neither frames nor process ids."""
+    kit = sandbox.root / "kits" / "hospital-a"
+    run = kit / "surgfl" / "fedper" / "20260101-100000"
+    files = RoundFiles(run / "hospital-a", of="fedper/20260101-100000/hospital-a")
+    files.save(0, {"w": torch.ones(2)}, {"best": {}})
+    for path in ("startup/client.key", "pid.fl", f"{run}/hospital-a/secure_sums.json", f"{run}/hospital-a/frames/1"):
+        (kit / path).parent.mkdir(parents=True, exist_ok=True)
+        (kit / path).write_text("{}")
+    (run / "hospital-a" / "enrolled.json").write_text("{}")
+    kit.chmod(0o700)  # as provisioned
+    root = follow(sandbox, "docs/how-to/back-up.md")
+    copied = {path.name for path in (root / "backup").rglob("*") if path.is_file()}
+    assert copied == {"client.key", "enrolled.json", "round-00000.safetensors"}
+    assert [oct((root / name).stat().st_mode)[-2:] for name in ("backup", "backup.tar")] == ["00", "00"]
 
 
 @pytest.mark.slow
