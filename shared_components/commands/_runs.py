@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     if args.keep is not None and args.keep < 0:
         raise ValueError(f"--keep is {args.keep}; give a whole number, at least 0")
-    runs = run_cleanup.find_runs(args.place)
+    runs = run_cleanup.find_runs(args.place, also_foreign=args.check)
     if args.check:
         return _check(runs, args.place)
     if args.remove is None and args.keep is None:

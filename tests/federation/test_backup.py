@@ -154,3 +154,6 @@ def test_the_check_names_each_missing_file_and_finds_every_round(federate, tmp_p
     for words in ("enrolled.json is missing", f"{cut} cannot be read", "the states, are missing"):
         assert words in text
     assert main(["runs", str(folder.parent / "another-run"), "--check"]) != 0
+    (folder / "run.json").unlink()  # as at a site
+    (folder / "site-3" / ".round-00009.safetensors.Ab3xYz").touch()  # of a copy that was interrupted
+    assert main(["runs", str(tmp_path / "runs"), "--check"]) == 1 and str(cut) in capsys.readouterr().out

@@ -52,14 +52,15 @@ class KeptRun:
         return f"{day[:4]}-{day[4:6]}-{day[6:]} {time[:2]}:{time[2:4]}:{time[4:]}"
 
 
-def find_runs(place: Path) -> list[KeptRun]:
+def find_runs(place: Path, *, also_foreign: bool = False) -> list[KeptRun]:
     """List the runs of a workspace, a state folder, a job's folder, a comparison or a startup kit, oldest first.
 
-    FederationError: the place is none of these.
+    With ``also_foreign``, a run may contain foreign files, such as those of an interrupted copy. FederationError: the
+    place is none of these.
     """
     places = [place, *(Path(form.format(place)) for form in _PLACES)]
     below = [path for folder in places if folder.is_dir() for path in sorted([*folder.iterdir(), *folder.glob("*/*")])]
-    folders = list(filter(is_run, below))
+    folders = list(filter(_has_name_of_run if also_foreign else is_run, below))
     if not folders and not any(folder.is_dir() for folder in places[1:]):
         remedy = "give a workspace of the simulator, the folder of its state, a comparison's folder or a startup kit"
         raise FederationError(f"{place}: there are no runs, neither in it nor in {place}-state; {remedy}")
@@ -68,7 +69,7 @@ def find_runs(place: Path) -> list[KeptRun]:
 
 def is_run(folder: Path) -> bool:
     """Return whether a folder is a run; a folder with any foreign file is none."""
-    if not run_folder.STAMP.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+    if not _has_name_of_run(folder):
         return False
     description = folder / DESCRIPTION
     if description.is_file():
@@ -77,6 +78,10 @@ def is_run(folder: Path) -> bool:
     return all(
         parts[1] in _FOLDERS_OF_A_SITE if len(parts) > 2 else _FILE_OF_A_RUN.fullmatch(parts[-1]) for parts in files
     )
+
+
+def _has_name_of_run(folder: Path) -> bool:
+    return bool(run_folder.STAMP.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink()
 
 
 def read_run(folder: Path) -> KeptRun:
