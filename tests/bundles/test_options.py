@@ -127,7 +127,6 @@ def test_wandb_records_losses_and_validation_scores_of_every_round(train, bundle
 
 
 def test_mlflow_records_a_training(train, tmp_path):
-    pytest.importorskip("mlflow")
     train(tracking="mlflow", experiment_name="mine")
     assert (tmp_path / "out" / "mlruns.db").stat().st_size > 0
 

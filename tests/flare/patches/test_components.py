@@ -70,6 +70,9 @@ def test_the_table_contains_the_ten_replaced_functions_and_those_that_a_protecti
     relied_on = {path.rpartition("nvflare.")[2] for path in SOURCES.keys() - replaced}
     assert len(replaced) == 10 and replaced <= SOURCES.keys()
     assert relied_on == {
+        "app_opt.job_launcher.docker_launcher.DockerJobLauncher._resolve_study_runtime",
+        "app_opt.job_launcher.k8s_launcher.K8sJobLauncher._resolve_study_runtime",
+        "app_opt.job_launcher.slurm.launcher.SlurmJobLauncher._load_study_runtime",
         "fuel.f3.cellnet.core_cell.CoreCell._process_request",
         "fuel.f3.streaming.byte_streamer.ByteStreamer._ack_handler",
         "fuel.hci.client.file_transfer.FileTransferModule._tx_path", "lighter.impl.cert.CertBuilder._generate_cert",
