@@ -84,7 +84,7 @@ def _joined(lines: list[str]) -> str:
 IN_TUTORIAL = "nvflare simulator nvflare_jobs/pfedsis -w ws -c hospital-a,hospital-b -t 2"
 SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"<address of this repository>", r"{origin}", "a repository that holds this Makefile"),
-    (r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$", r"make -n \1",
+    (r"^make (install|demo|check|test|test-all|test-flare-versions|lock|bench|supply-chain|prod-test)$", r"make -n \1",
      "minutes to an hour: make's own dry run prints what it would do"),
     (r"^make weights ", r"make -n weights ", "days"),
     (r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$", r"\1 --help",
