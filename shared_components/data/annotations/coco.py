@@ -10,15 +10,17 @@ import numpy as np
 from msgspec import Struct
 
 from shared_components.data.annotations.shapes import (
+    AGAIN,
     Annotations,
     Count,
     Draw,
     Frame,
+    Polygons,
     Shape,
     Side,
+    first_repeated,
     has_area,
     pixels_of_runs,
-    polygons,
     read_json,
 )
 from shared_components.data.files.images import DataError, Size
@@ -65,13 +67,14 @@ def read(path: Path) -> Annotations:
     content = read_json(path, _File, "COCO's instance JSON")
     names = {category.id: category.name for category in content.categories}
     images = {image.id: image for image in content.images}
+    _refuse_repeated(content, path)
     result = Annotations(path, [category.name for category in content.categories], smaller_wins=True)
     shapes: defaultdict[int | str, list[Shape]] = defaultdict(list)
     others: defaultdict[int | str, int] = defaultdict(int)
     for number, annotation in enumerate(content.annotations):
         if annotation.image_id not in images or annotation.category_id not in names:
             what = f"annotation {number} names image {annotation.image_id!r} and category {annotation.category_id}"
-            raise DataError(path, f"{what}, of which one is not in the file", "export the annotations again")
+            raise DataError(path, f"{what}, of which one is not in the file", AGAIN)
         draw = _area(annotation)
         if draw is None:
             result.left_out["boxes"] += 1
@@ -85,13 +88,27 @@ def read(path: Path) -> Annotations:
     return result
 
 
+def _refuse_repeated(content: _File, path: Path) -> None:
+    """Raise a DataError for two images or categories of one id, or two categories of one name with annotations."""
+    shown = {annotation.category_id for annotation in content.annotations}
+    for key, what in (
+        ("images", first_repeated(image.id for image in content.images)),
+        ("categories", first_repeated(category.id for category in content.categories)),
+    ):
+        if what is not None:
+            raise DataError(path, f"has two {key} with the id {what!r}", AGAIN)
+    # Roboflow writes a category without annotations that may have the name of a class
+    if (name := first_repeated(category.name for category in content.categories if category.id in shown)) is not None:
+        raise DataError(path, f"has two categories {name!r:.80} with annotations", "give one of them another name")
+
+
 def _area(annotation: _Annotation) -> Draw | None:
     """Return the area of an annotation; None for an annotation with only a box."""
     given = annotation.segmentation
     if isinstance(given, _Runs):
         return _runs(given)
     rings = [ring for ring in given or () if has_area(ring)]
-    return polygons(rings) if rings else None
+    return Polygons(rings) if rings else None
 
 
 def _runs(given: _Runs) -> Draw:

@@ -1,18 +1,21 @@
 """Draw annotated frames as masks of class ids, and write them with the table of ids."""
 
+import os
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from shared_components.common.atomic import write_bytes, write_text
+from shared_components.common.atomic import NotWritten, not_written, write_bytes, write_text
 from shared_components.common.counted import counted
 from shared_components.common.progress import follow
 from shared_components.data.annotations.find_images import ImageFolder, Target, image_size, video_size
-from shared_components.data.annotations.shapes import AGAIN, Annotations, Frame
+from shared_components.data.annotations.shapes import AGAIN, Annotations, Frame, Polygons
 from shared_components.data.custom.ids import BACKGROUND, IGNORE, class_name
 from shared_components.data.files.classes import IGNORED
 from shared_components.data.files.images import DataError, Size, refuse_large
@@ -65,7 +68,7 @@ def convert(
     """Write a PNG of class ids, uint8 (H, W), for each annotated frame below `out`, and the table of ids.
 
     Each mask has the path of its image below `images`. Pixels outside of all shapes are background. The table of an
-    earlier conversion is continued, so its ids stay.
+    earlier conversion is continued, so its ids stay. After an error `out` is as it was before.
 
     Args:
         names: New names of classes, which may be equal to merge classes, `background` or `ignore`.
@@ -76,19 +79,51 @@ def convert(
         reasons = "; ".join(map(str, left_out)) or "it lists no frames"
         raise DataError(files[0].path, f"has no frame to convert: {reasons}", "name the annotated images with --images")
     ids, unused = _class_ids(files, jobs, out, names or {})
-    write_text(out / TABLE, described({0: BACKGROUND} | {number: name for name, number in ids.table.items() if number}))
     if unused:
         left_out.append(LeftOut("classes", tuple(unused), "without shapes", len(unused)))
     shapes = sum(len(job.frame.shapes) for job in jobs)
     used = {"frames": len(jobs), "shapes": shapes, "classes": len(ids.used)}
     result = Conversion(Inventory(used, tuple(left_out)), of_videos=any(job.target.video for job in jobs))
-    overlaps: Counter[str] = Counter()
-    for job in follow(jobs, "drawing", len(jobs)):
-        mask = _draw(job, ids, overlaps)
-        _count(mask, ids, result)
-        _write(out / job.target.mask, mask, result, replace=replace)
-    result.notes = list(_notes(files, jobs, overlaps))
+    drawing: Counter[str] = Counter()
+    with _published(out) as part:
+        table = {0: BACKGROUND} | {number: name for name, number in ids.table.items() if number}
+        write_text(part / TABLE, described(table))
+        for job in follow(jobs, "drawing", len(jobs)):
+            mask = _draw(job, ids, drawing)
+            _count(mask, ids, result)
+            png = cv2.imencode(".png", mask)[1].tobytes()
+            if _is_new(out / job.target.mask, png, replace=replace):
+                write_bytes(part / job.target.mask, png)
+                result.written += 1
+            else:
+                result.unchanged += 1
+    result.notes = list(_notes(files, jobs, drawing))
     return result
+
+
+@contextmanager
+def _published(out: Path) -> Iterator[Path]:
+    """Yield a hidden folder, and move its files to `out` after the block; after an error remove it."""
+    part = out / ".part" if out.is_dir() else out.absolute().with_name(f".{out.absolute().name}.part")
+    if out.exists() and not out.is_dir():
+        raise DataError(out, "is a file", "give --out a folder")
+    try:
+        shutil.rmtree(part, ignore_errors=True)  # of a conversion that was killed
+        yield part
+        if not out.exists():
+            part.rename(out)
+            return
+        for path in sorted(part.rglob("*")):
+            target = out / path.relative_to(part)
+            if path.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, target)
+    except OSError as error:
+        if isinstance(error, NotWritten):
+            raise
+        raise not_written(out, error) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -136,7 +171,8 @@ def _jobs(files: Sequence[Annotations], folder: ImageFolder) -> tuple[list[_Job]
             elif (target := folder.find(frame, annotations)) is None:
                 without[f"without an image in {folder.root}"].append(name)
             elif (other := jobs.get(target.mask)) is not None:
-                what = f"annotates {target.path}, as {other.annotations.path} does"
+                again = other.annotations.path == annotations.path
+                what = f"annotates {target.path}{' twice' if again else f', as {other.annotations.path} does'}"
                 raise DataError(annotations.path, f"{what} ({name!r:.80})", "keep one of the two annotations")
             else:
                 jobs[target.mask] = _Job(annotations, frame, target)
@@ -146,8 +182,8 @@ def _jobs(files: Sequence[Annotations], folder: ImageFolder) -> tuple[list[_Job]
     return list(jobs.values()), left_out
 
 
-def _draw(job: _Job, ids: _ClassIds, overlaps: Counter[str]) -> np.ndarray:
-    """Return the mask of a frame, and count the pixels that shapes of several classes cover."""
+def _draw(job: _Job, ids: _ClassIds, drawing: Counter[str]) -> np.ndarray:
+    """Return the mask of a frame; count shapes outside, empty shapes, and pixels of several classes."""
     size = _size(job)
     mask = np.zeros(size, np.uint8)
     owner = np.full(size, np.iinfo(np.int64).max)  # pixels of the shape that a pixel belongs to
@@ -159,12 +195,14 @@ def _draw(job: _Job, ids: _ClassIds, overlaps: Counter[str]) -> np.ndarray:
             what = f"has a shape of {shape.name!r:.80} in frame {job.frame.names[0]!r:.100} that is damaged ({error})"
             raise DataError(job.annotations.path, what, AGAIN) from error
         covered, number = int(area.sum()), ids.by_name[shape.name]
+        drawing["empty"] += not covered
+        drawing["cut"] += isinstance(shape.draw, Polygons) and shape.draw.crosses_border(size)
         crossed |= area & (owner < np.iinfo(np.int64).max) & (mask != number)
         wins = area & (covered <= owner) if job.annotations.smaller_wins else area
         mask[wins], owner[wins] = number, covered
     if crossed.any():
-        overlaps["frames"] += 1
-        overlaps["pixels"] += int(crossed.sum())
+        drawing["frames"] += 1
+        drawing["pixels"] += int(crossed.sum())
     return mask
 
 
@@ -190,26 +228,29 @@ def _count(mask: np.ndarray, ids: _ClassIds, result: Conversion) -> None:
             result.frames[name] += int(pixels[number] > 0)
 
 
-def _write(path: Path, mask: np.ndarray, result: Conversion, *, replace: bool) -> None:
-    png = cv2.imencode(".png", mask)[1].tobytes()
-    if path.is_file():
-        if path.read_bytes() == png:
-            result.unchanged += 1
-            return
-        if not replace:
-            what = "is there already, and differs from the annotations"
-            raise DataError(path, what, "give --out another folder, or replace such masks with --force")
-    write_bytes(path, png)
-    result.written += 1
+def _is_new(path: Path, png: bytes, *, replace: bool) -> bool:
+    """Return whether a mask is missing or differs from `png`; DataError if it differs and must stay."""
+    if not path.is_file():
+        return True
+    if path.read_bytes() == png:
+        return False
+    if not replace:
+        what = "is there already, and differs from the annotations"
+        raise DataError(path, what, "give --out another folder, or replace such masks with --force")
+    return True
 
 
-def _notes(files: Sequence[Annotations], jobs: Sequence[_Job], overlaps: Counter[str]) -> Iterator[str]:
+def _notes(files: Sequence[Annotations], jobs: Sequence[_Job], drawing: Counter[str]) -> Iterator[str]:
     for kind, count in sum((annotations.notes for annotations in files), Counter[str]()).items():
         if count:
             yield f"{count} {kind} are drawn like other shapes"
     if beside := sum(bool(job.frame.others) for job in jobs):
         yield f"{counted(beside, 'frame')} with shapes also have boxes, points or lines, which are background there"
-    if overlaps:
+    if drawing["cut"]:
+        yield f"{counted(drawing['cut'], 'shape')} cut at the border of the frame"
+    if drawing["empty"]:
+        yield f"{counted(drawing['empty'], 'shape')} without a pixel"
+    if drawing["pixels"]:
         winner = "smaller" if files[0].smaller_wins else "later"
-        where = f"{counted(overlaps['pixels'], 'pixel')} in {counted(overlaps['frames'], 'frame')}"
+        where = f"{counted(drawing['pixels'], 'pixel')} in {counted(drawing['frames'], 'frame')}"
         yield f"classes overlap at {where}; the {winner} shape wins"

@@ -18,13 +18,13 @@ from shared_components.data.annotations.shapes import (
     Annotations,
     Draw,
     Frame,
+    Polygons,
     Shape,
     ellipse,
     has_area,
     number_of,
     pixels_of_runs,
     placed_at,
-    polygons,
 )
 from shared_components.data.files.images import DataError, Size, read_text, reading
 
@@ -68,6 +68,8 @@ def _parse(path: Path) -> Element:
         root = parser.close()
     if root.tag != "annotations":
         raise DataError(path, f"begins with <{root.tag}>, not <annotations>", f"{AGAIN} as CVAT for images or video")
+    if (version := root.findtext("version")) not in (None, "1.0", "1.1"):
+        raise DataError(path, f"has version {version!r:.20}, not 1.1", f"{AGAIN} as CVAT for images or video 1.1")
     return root
 
 
@@ -115,9 +117,9 @@ def _area(element: Element) -> Draw | None:
         return lambda size: placed_at(pixels_of_runs(runs, (height, width), by_column=False), left, top)(size)
     if element.tag == "ellipse":
         x, y, across, down = (number_of(element.attrib, key) for key in ("cx", "cy", "rx", "ry"))
-        return polygons([ellipse((x, y), (across, down), float(element.get("rotation", 0)))])
+        return Polygons([ellipse((x, y), (across, down), float(element.get("rotation", 0)))])
     ring = _ring(element)
-    return polygons([ring]) if has_area(ring) else None
+    return Polygons([ring]) if has_area(ring) else None
 
 
 def _ring(element: Element) -> list[float]:

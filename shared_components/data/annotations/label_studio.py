@@ -5,7 +5,6 @@ an RGBA image in the form of https://github.com/thi-ng/umbrella/tree/develop/pac
 """
 
 import re
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -17,11 +16,11 @@ from shared_components.data.annotations.shapes import (
     Annotations,
     Draw,
     Frame,
+    Polygons,
     Shape,
     Side,
     ellipse,
     number_of,
-    polygons,
     read_json,
 )
 from shared_components.data.files.images import MOST_PIXELS, DataError, Size
@@ -138,11 +137,11 @@ def _area(kind: str, value: dict[str, Any]) -> Draw:
     if kind == "ellipse":
         x, y, across, down = (number_of(value, key) for key in ("x", "y", "radiusX", "radiusY"))
         turn = float(value.get("rotation", 0))
-        return lambda size: polygons([_ellipse((x, y), (across, down), turn, size)])(size)
+        return lambda size: Polygons([_ellipse((x, y), (across, down), turn, size)])(size)
     points = np.array(value.get("points"), np.float64)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) < 3:
         raise ValueError("a polygon has at least three points")
-    return lambda size: polygons([list(chain.from_iterable((points * size[::-1] / 100).tolist()))])(size)
+    return Polygons([points.ravel().tolist()], whole=100)
 
 
 def _ellipse(centre: tuple[float, float], radii: tuple[float, float], degrees: float, size: Size) -> list[float]:

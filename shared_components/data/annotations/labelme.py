@@ -16,12 +16,12 @@ from shared_components.data.annotations.shapes import (
     Annotations,
     Draw,
     Frame,
+    Polygons,
     Shape,
     Side,
     ellipse,
     has_area,
     placed_at,
-    polygons,
     read_json,
 )
 from shared_components.data.files.image_headers import read_header
@@ -70,10 +70,10 @@ def _area(shape: _Shape) -> Draw | None:
     ring = list(chain.from_iterable(shape.points))
     if shape.shape_type == "circle" and len(shape.points) == 2:  # the centre, and a point of the circle
         radius = dist(*shape.points)
-        return polygons([ellipse(shape.points[0], (radius, radius))])
+        return Polygons([ellipse(shape.points[0], (radius, radius))])
     if shape.shape_type == "mask" and shape.mask and shape.points:
         return _bitmap(shape.mask, shape.points[0])
-    return polygons([ring]) if shape.shape_type == "polygon" and has_area(ring) else None
+    return Polygons([ring]) if shape.shape_type == "polygon" and has_area(ring) else None
 
 
 def _bitmap(text: str, corner: tuple[float, float]) -> Draw:

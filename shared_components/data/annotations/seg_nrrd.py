@@ -30,9 +30,12 @@ def read(path: Path) -> Annotations:
     header, labels = _volume(path)
     left, top, first = _offset(header, path)
     segments = _segments(header, path, labels.shape[0])
-    result = Annotations(path, [name for name, _, _ in segments])
+    result = Annotations(path, list(dict.fromkeys(name for name, _, _ in segments)))
+    result.notes["segments of equal names"] += len(segments) - len(result.classes)
     for place in range(labels.shape[3]):
         shapes = []
+        for layer in range(labels.shape[0]):
+            _refuse_unnamed(labels[layer, :, :, place], [0, *(v for _, v, of in segments if of == layer)], path)
         for name, value, layer in segments:
             of_frame = labels[layer, :, :, place].T  # (w, h) -> (h, w)
             if (of_frame == value).any():
@@ -45,6 +48,12 @@ def read(path: Path) -> Annotations:
 
 def _segment(labels: np.ndarray, value: int, left: int, top: int) -> Draw:
     return lambda size: placed_at(labels == value, left, top)(size)
+
+
+def _refuse_unnamed(labels: np.ndarray, values: list[int], path: Path) -> None:
+    other = labels[~np.isin(labels, values)]
+    if other.size:
+        raise DataError(path, f"has the label {other[0]} without a segment", f"{AGAIN} from 3D Slicer")
 
 
 def _volume(path: Path) -> tuple[dict[str, Any], np.ndarray]:

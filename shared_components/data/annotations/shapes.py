@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -84,22 +84,48 @@ def read_json(path: Path, kind: type[T], form: str) -> T:
         return msgspec.json.decode(path.read_bytes(), type=kind)
 
 
-def polygons(rings: Sequence[Sequence[float]]) -> Draw:
-    """Draw the union of polygons x1, y1, x2, y2, ... in pixels, where (0, 0) is the corner of the first pixel.
+@dataclass(frozen=True)
+class Polygons:
+    """Draw the union of polygons x1, y1, x2, y2, ..., where (0, 0) is the corner of the first pixel.
 
     pycocotools decides which pixels belong to a polygon, as in COCO's evaluation and CVAT's exports: pixels that are
     about half inside.
+
+    Attributes:
+        rings: Points of each polygon.
+        whole: Width and height of a frame in the points' unit, such as 100 for percent; None for pixels.
     """
 
-    def draw(size: Size) -> np.ndarray:
+    rings: Sequence[Sequence[float]]
+    whole: float | None = None
+
+    def __call__(self, size: Size) -> np.ndarray:
+        """Return bool (H, W); ValueError for very long polygons, or if all of them lie outside of the frame."""
         from pycocotools import mask
 
         H, W = size
+        rings = self._in_pixels(size)
         for ring in rings:
             _refuse_long(ring)
-        return mask.decode(mask.merge(mask.frPyObjects([list(ring) for ring in rings], H, W))).astype(bool)
+        if all(_is_outside(ring, size) for ring in rings):
+            raise ValueError(f"it lies outside of the frame of {W}x{H}")
+        return mask.decode(mask.merge(mask.frPyObjects([ring.ravel().tolist() for ring in rings], H, W))).astype(bool)
 
-    return draw
+    def crosses_border(self, size: Size) -> bool:
+        """Return whether a point is more than a pixel outside of the frame."""
+        W_H = np.array(size[::-1])
+        return any(bool(((ring < -1) | (ring > W_H + 1)).any()) for ring in self._in_pixels(size))
+
+    def _in_pixels(self, size: Size) -> list[np.ndarray]:
+        """Return the points of each polygon, float (N, 2)."""
+        points = [np.asarray(ring, np.float64).reshape(-1, 2) for ring in self.rings]
+        return points if self.whole is None else [ring * size[::-1] / self.whole for ring in points]
+
+
+def first_repeated(values: Iterable[T]) -> T | None:
+    """Return the first value that occurs a second time; None if all differ."""
+    seen: set[T] = set()
+    return next((value for value in values if value in seen or seen.add(value)), None)  # type: ignore[func-returns-value]
 
 
 def has_area(ring: Sequence[float]) -> bool:
@@ -107,8 +133,12 @@ def has_area(ring: Sequence[float]) -> bool:
     return len(ring) >= 6 and len(ring) % 2 == 0
 
 
-def _refuse_long(ring: Sequence[float]) -> None:
-    points = np.asarray(ring, np.float64).reshape(-1, 2)
+def _is_outside(points: np.ndarray, size: Size) -> bool:
+    """Return whether all points (N, 2) are left, right, above or below of the frame."""
+    return bool((points.max(0) <= 0).any() or (points.min(0) >= size[::-1]).any())
+
+
+def _refuse_long(points: np.ndarray) -> None:
     steps = np.abs(np.diff(points, axis=0, append=points[:1]))
     if not steps.sum() + np.abs(points[0]).sum() <= _LONGEST:  # refuses NaN, too
         raise ValueError(f"a polygon is longer than {_LONGEST} pixels, or has a point far outside of the frame")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.data.annotations.shapes import AGAIN, Annotations, Draw, Frame, Shape, polygons
-from shared_components.data.files.images import DataError, Size, folders_below, read_text, read_yaml_file
+from shared_components.data.annotations.shapes import AGAIN, Annotations, Frame, Polygons, Shape, first_repeated
+from shared_components.data.files.images import DataError, folders_below, read_text, read_yaml_file
 
 TITLE = "YOLO"
 _LABELS, _IMAGES = "labels", "images"
@@ -45,7 +45,10 @@ def _names(config: Any, path: Path) -> dict[int, str]:
     table = dict(enumerate(names)) if isinstance(names, list) else names
     if not isinstance(table, dict) or not table or not all(isinstance(key, int) for key in table):
         raise DataError(path, f"has 'names' {names!r:.80}", "write the classes' names there, such as [grasper, hook]")
-    return {number: str(name) for number, name in table.items()}
+    texts = {number: str(name) for number, name in table.items()}
+    if repeated := first_repeated(texts.values()):
+        raise DataError(path, f"has 'names' with two classes {repeated!r:.80}", "give one of them another name")
+    return texts
 
 
 def _frame(path: Path, image: str, names: dict[int, str], result: Annotations) -> Frame:
@@ -63,14 +66,5 @@ def _frame(path: Path, image: str, names: dict[int, str], result: Annotations) -
             others += 1
             result.left_out["boxes"] += 1
         else:
-            shapes.append(Shape(name, _shares(points)))
+            shapes.append(Shape(name, Polygons([points.ravel().tolist()], whole=1)))
     return Frame((image,), tuple(shapes), others=others)
-
-
-def _shares(points: np.ndarray) -> Draw:
-    """Draw a polygon whose points (N, 2) are shares of width and height."""
-
-    def draw(size: Size) -> np.ndarray:
-        return polygons([(points * size[::-1]).ravel().tolist()])(size)
-
-    return draw

@@ -10,10 +10,10 @@ from pycocotools import mask as coco_mask
 
 from shared_components.data.annotations import coco, label_studio
 from shared_components.data.annotations.formats import FORMATS, annotation_files, read_annotations
-from shared_components.data.annotations.shapes import ellipse, pixels_of_runs, polygons
+from shared_components.data.annotations.shapes import Polygons, ellipse, pixels_of_runs
 from shared_components.data.files.images import DataError
 from tests.data.annotations import writers
-from tests.data.annotations.writers import WRITERS, corners, nrrd, packed_brush, runs
+from tests.data.annotations.writers import WRITERS, corners, cvat_images, nrrd, packed_brush, runs, yolo
 from tests.data.custom.conftest import H, W, canonical
 
 SQUARE = "2,2;6,2;6,6;2,6"  # columns and rows 2 to 5
@@ -34,10 +34,10 @@ def test_a_polygon_on_whole_pixels_covers_these_and_another_the_pixels_whose_cen
     """Only pixels whose centre is within 0.75 pixels of the outline may differ from OpenCV's test of the centre."""
     expected = np.zeros((12, 14), bool)
     expected[2:6, 3:9] = True
-    np.testing.assert_array_equal(polygons([[3, 2, 9, 2, 9, 6, 3, 6]])((12, 14)), expected)
+    np.testing.assert_array_equal(Polygons([[3, 2, 9, 2, 9, 6, 3, 6]])((12, 14)), expected)
     points = np.random.default_rng(7).uniform(-5, 45, (9, 2)).astype(np.float32)
     ring = cv2.convexHull(points).reshape(-1, 2)
-    area = polygons([ring.ravel().tolist()])((40, 40))
+    area = Polygons([ring.ravel().tolist()])((40, 40))
     distances = {(y, x): cv2.pointPolygonTest(ring, (x + 0.5, y + 0.5), True) for y, x in np.ndindex(40, 40)}
     assert sum(abs(distance) > 0.75 for distance in distances.values()) > 1200
     for place, distance in distances.items():  # above 0 inside
@@ -46,20 +46,20 @@ def test_a_polygon_on_whole_pixels_covers_these_and_another_the_pixels_whose_cen
 
 def test_a_convex_polygon_has_the_area_of_its_outline():
     ring = np.array(ellipse((20.3, 18.9), (11.7, 6.2), 30))
-    area = int(polygons([ring.tolist()])((40, 40)).sum())
+    area = int(Polygons([ring.tolist()])((40, 40)).sum())
     assert area == pytest.approx(cv2.contourArea(ring.reshape(-1, 1, 2).astype(np.float32)), rel=0.02)
     assert area == pytest.approx(np.pi * 11.7 * 6.2, rel=0.02)
 
 
 def test_several_polygons_of_an_object_are_united():
-    area = polygons([[0, 0, 2, 0, 2, 2, 0, 2], [1, 1, 3, 1, 3, 3, 1, 3]])((4, 4))
+    area = Polygons([[0, 0, 2, 0, 2, 2, 0, 2], [1, 1, 3, 1, 3, 3, 1, 3]])((4, 4))
     assert area.astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("ring", [[0, 0, 1e9, 0, 5, 5], [float("nan"), 0, 1, 1, 2, 2], [0, 0, 4e6, 4e6, 0, 1]])
 def test_a_polygon_that_would_take_much_memory_is_refused_before_it_is_drawn(ring):
     with pytest.raises(ValueError, match="longer than 4194304 pixels"):
-        polygons([ring])((H, W))
+        Polygons([ring])((H, W))
 
 
 def test_run_lengths_fill_rows_or_columns_and_must_fill_the_size():
@@ -220,6 +220,31 @@ def test_a_document_type_is_refused_before_it_is_parsed(tmp_path):
     path.write_text('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><annotations>&x;</annotations>')
     with pytest.raises(DataError, match="declares a document type or entities"):
         read_annotations(path, "cvat")
+
+
+def test_a_version_of_cvat_that_nobody_knows_is_refused(tmp_path):
+    path = cvat_images(tmp_path)
+    path.write_text(path.read_text().replace("<version>1.1<", "<version>2.0<"))
+    with pytest.raises(DataError, match=r"has version '2.0', not 1.1; export the annotations again as CVAT"):
+        read_annotations(path, "cvat")
+
+
+def test_two_classes_of_one_name_are_refused_in_yolo_and_merged_with_a_note_in_slicer(tmp_path):
+    path = yolo(tmp_path)
+    path.write_text("names: [hook, hook]")
+    with pytest.raises(DataError, match="has 'names' with two classes 'hook'; give one of them another name"):
+        read_annotations(path, "yolo")
+    path = nrrd(tmp_path / "a.seg.nrrd", canonical(1).T[None, ..., None], packed=False)
+    path.write_bytes(path.read_bytes().replace(b"=bulldog clamp", b"=irrigator"))
+    content = read_annotations(path, "seg-nrrd")
+    assert (content.classes, content.notes) == (["irrigator"], {"segments of equal names": 1})
+    assert len(content.frames[0].shapes) == 2
+
+
+def test_a_label_without_a_segment_is_refused(tmp_path):
+    path = nrrd(tmp_path / "a.seg.nrrd", 2 * canonical(1).T[None, ..., None])
+    with pytest.raises(DataError, match="has the label 4 without a segment"):
+        read_annotations(path, "seg-nrrd")
 
 
 def test_every_format_has_a_writer_here():

@@ -132,7 +132,7 @@ def test_classes_are_renamed_merged_and_ignored_and_a_later_run_keeps_their_ids(
 def test_an_image_that_does_not_fit_is_refused(changes, sentence, tmp_path, capsys):
     assert convert(tmp_path, coco_file(tmp_path, [("a", [0, 0, 2, 2])], **changes)) == 2
     assert sentence.replace("1 frames", "1 frame") in capsys.readouterr().err
-    assert not (tmp_path / "masks").exists() or not list((tmp_path / "masks").glob("*.png"))
+    assert not list(tmp_path.rglob("*mask*"))
 
 
 @pytest.mark.parametrize(("segmentation", "sentence"), [
@@ -141,6 +141,7 @@ def test_an_image_that_does_not_fit_is_refused(changes, sentence, tmp_path, caps
     ({"size": [H, W], "counts": "oooo"}, "compressed run lengths are cut off"),
     ({"size": [H, W], "counts": [-1]}, "Expected `int` >= 0"), ([["a"]], "Expected `float`"),
     ([[0, 0, 1e300, 0, 1, 1]], "a point far outside"),
+    ([[W, 0, W + 4, 0, W + 4, 4]], "it lies outside of the frame of 32x24"),
 ])  # fmt: skip
 def test_a_damaged_shape_is_refused_with_its_file(segmentation, sentence, tmp_path, capsys):
     path = coco_file(tmp_path, [("a", [0, 0, 2, 2])])
@@ -150,6 +151,7 @@ def test_a_damaged_shape_is_refused_with_its_file(segmentation, sentence, tmp_pa
     assert convert(tmp_path, path) == 2
     error = capsys.readouterr().err
     assert sentence in error and str(path) in error and error.count("\n") == 1
+    assert not list(tmp_path.rglob("*mask*"))
 
 
 @pytest.mark.parametrize("name", ["a,b", "mean", "x" * 61, "red\x1b[31m", ""])
@@ -157,6 +159,77 @@ def test_a_class_that_cannot_be_a_name_is_refused_with_the_option(name, tmp_path
     assert convert(tmp_path, coco_file(tmp_path, [(name, [0, 0, 2, 2])])) == 2
     error = capsys.readouterr().err
     assert "whose name cannot be used" in error and "--rename 'OLD=NEW'" in error and "\x1b" not in error
+
+
+@pytest.mark.parametrize(("key", "entry", "sentence"), [
+    ("images", {"id": 1, "file_name": "g.png", "height": H, "width": W}, "has two images with the id 1"),
+    ("categories", {"id": 0, "name": "other"}, "has two categories with the id 0"),
+    ("categories", {"id": 1, "name": "a"}, "has two categories 'a' with annotations"),
+    ("images", {"id": 2, "file_name": "f.png", "height": H, "width": W}, "f.png twice"),
+    ("images", {"id": 2}, "missing required field `file_name`"), ("images", 5, "Expected `object`, got `int`"),
+    ("annotations", {"image_id": 1, "category_id": 9}, "annotation 3 names image 1 and category 9"),
+])  # fmt: skip
+def test_a_coco_file_that_contradicts_itself_is_refused(key, entry, sentence, tmp_path, capsys):
+    path = coco_file(tmp_path, [("a", [0, 0, 2, 2])])
+    content = json.loads(path.read_text())
+    shape = content["annotations"][0]
+    content["annotations"] += [shape | {"category_id": int(key == "categories" and entry["id"] == 1)},
+                               shape | {"image_id": 2 if "f.png" in sentence else 1}]  # fmt: skip
+    content[key].append(entry)
+    path.write_text(json.dumps(content))
+    assert convert(tmp_path, path) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and str(path) in error and error.count("\n") == 1
+    assert not list(tmp_path.rglob("*mask*"))
+
+
+def test_a_category_without_annotations_may_repeat_a_name(tmp_path):
+    """Roboflow writes the project's name as category 0."""
+    path = coco_file(tmp_path, [("a", [0, 0, 2, 2])])
+    content = json.loads(path.read_text())
+    content["categories"].append({"id": 1, "name": "a"})
+    path.write_text(json.dumps(content))
+    assert convert(tmp_path, path) == 0 and read_ids(tmp_path / "masks/f.png").sum() == 4
+
+
+def test_shapes_across_the_border_and_without_a_pixel_are_counted(tmp_path, capsys):
+    """By hand: 2x4 pixels of the first rectangle are in the frame; the last one lies between pixel centres."""
+    path = coco_file(tmp_path, [("a", [W - 2, 0, 9, 4]), ("a", [0, 0, 4, H + 1]), ("b", [9, 9, 0, 0])])
+    assert convert(tmp_path, path) == 0
+    output = capsys.readouterr().out
+    assert "note: 1 shape cut at the border of the frame" in output and "note: 1 shape without a pixel" in output
+    assert (read_ids(tmp_path / "masks/f.png") == 1).sum() == 2 * 4 + 4 * H
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_damaged_last_frame_leaves_the_masks_of_an_earlier_run_as_they_are(name, tmp_path, capsys):
+    place = WRITERS[name](tmp_path)
+    assert convert(tmp_path, place) == 0
+
+    def state():
+        return {path: path.read_bytes() for path in (tmp_path / "masks").rglob("*") if path.is_file()}
+
+    (tmp_path / "masks/op_1").rename(tmp_path / "moved")  # frames that would be new
+    before = state()
+    last = max((tmp_path / "masks/op_3").iterdir())
+    write(last, np.full((H, W), 2, np.uint8))
+    before[last] = last.read_bytes()
+    assert convert(tmp_path, place, "--rename", "irrigator=sucker") == 2, capsys.readouterr()
+    assert state() == before and not list(tmp_path.rglob(".*"))
+
+
+def test_a_full_disk_leaves_no_masks(tmp_path, monkeypatch, capsys):
+    import os
+
+    place = WRITERS["coco"](tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert convert(tmp_path, place) == 2
+    assert "could not be written (No space left on device)" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*mask*"))
 
 
 def test_names_of_several_folders_need_a_folder_or_the_place_of_the_file(tmp_path, capsys):
