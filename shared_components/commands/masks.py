@@ -13,6 +13,7 @@ from shared_components.commands import add_repeatable, named_values
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
 from shared_components.common.sanitise import printable
+from shared_components.data.annotations.archives import unpacked
 from shared_components.data.annotations.formats import FORMATS, annotation_files, read_annotations
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ HELP = "convert annotations (COCO, labelme, CVAT, Label Studio, YOLO, 3D Slicer)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("annotations", type=Path, metavar="ANNOTATIONS", help="annotation file, or folder")
+    add("annotations", type=Path, metavar="ANNOTATIONS", help="annotation file, zip file or folder")
     add("--images", type=Path, required=True, metavar="FOLDER", help="folder of images or videos")
     add("--out", type=Path, required=True, metavar="FOLDER", help="output folder")
     add("--format", choices=sorted(FORMATS), help="default: by content")
@@ -36,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from shared_components.data.annotations.convert import TABLE, convert  # nibabel takes 0.1 s to import
 
     names = named_values("--rename", args.rename, "an old and a new class name, such as scissor=scissors", empty=False)
-    kind, paths = annotation_files(args.annotations, args.format)
-    with show_progress(title="masks"):
+    with unpacked(args.annotations) as place, show_progress(title="masks"):
+        kind, paths = annotation_files(place, args.format)
         files = [read_annotations(path, kind) for path in paths]
         result = convert(files, args.images, args.out, names=names, replace=args.force)
     print(f"{args.annotations}: {counted(len(paths), f'{FORMATS[kind][0].TITLE} file')}")

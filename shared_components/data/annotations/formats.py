@@ -6,6 +6,8 @@ from pathlib import Path
 from shlex import quote
 from types import ModuleType
 
+import msgspec
+
 from shared_components.common.counted import counted
 from shared_components.data.annotations import coco, cvat, label_studio, labelme, seg_nrrd, yolo
 from shared_components.data.annotations.shapes import AGAIN, Annotations
@@ -22,7 +24,7 @@ FORMATS: Mapping[str, tuple[ModuleType, str]] = {
 """Module of each format, and how the names of its files end."""
 _SEARCHED = 1 << 16  # bytes at the start and at the end of a file
 _LISTED = 3  # files that a message lists
-_DAMAGES = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError)
+_DAMAGES = (msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError)
 
 
 def format_of(path: Path) -> str | None:

@@ -1,14 +1,17 @@
-"""Read Label Studio's JSON export: brush masks, polygons and ellipses.
+"""Read Label Studio's exports JSON and JSON-MIN: brush masks, bitmasks, polygons and ellipses.
 
 Format: https://labelstud.io/guide/export#Label-Studio-JSON-format-of-annotated-tasks. Points are in percent. A brush is
 an RGBA image in the form of https://github.com/thi-ng/umbrella/tree/develop/packages/rle-pack.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import cv2
+import msgspec
 import numpy as np
 from msgspec import Meta, Struct, field
 
@@ -19,6 +22,7 @@ from shared_components.data.annotations.shapes import (
     Polygons,
     Shape,
     Side,
+    decode_png,
     ellipse,
     number_of,
     read_json,
@@ -28,10 +32,18 @@ from shared_components.data.files.images import MOST_PIXELS, DataError, Size
 TITLE = "Label Studio"
 _KINDS = {
     "polygonlabels": "polygon", "brushlabels": "brush", "ellipselabels": "ellipse",
-    "rectanglelabels": "boxes", "keypointlabels": "points", "bitmasklabels": "bitmasks", "vectorlabels": "lines",
+    "rectanglelabels": "boxes", "keypointlabels": "points", "bitmasklabels": "bitmask", "vectorlabels": "lines",
 }  # fmt: skip
-_AREAS = ("polygon", "brush", "ellipse")
-_BY_CONTENT = {"rle": "brush", "radiusX": "ellipse", "points": "polygon", "width": "boxes", "x": "points"}
+_AREAS = ("polygon", "brush", "bitmask", "ellipse")
+_BITMASK = "data:image/png;base64,"
+_BY_CONTENT = {
+    "rle": "brush",
+    "imageDataURL": "bitmask",
+    "radiusX": "ellipse",
+    "points": "polygon",
+    "width": "boxes",
+    "x": "points",
+}
 """Kinds of the regions of a control `Labels`, by a key of their value."""
 _CHANNELS = 4
 _HASH = re.compile(r"[0-9a-f]{8}-(?=.)")  # that an upload puts before a file's name
@@ -63,15 +75,21 @@ class _Task(Struct):
 _Tasks = Annotated[list[_Task], Meta(min_length=1)]
 
 
+class _RowId(Struct):
+    annotation_id: int | None = None  # only in JSON-MIN
+
+
 def recognises(head: str) -> bool:
-    return head.lstrip().startswith("[") and '"data"' in head and ('"annotations"' in head or '"completions"' in head)
+    if not head.lstrip().startswith("["):
+        return False
+    return '"annotation_id"' in head or ('"data"' in head and ('"annotations"' in head or '"completions"' in head))
 
 
 def read(path: Path) -> Annotations:
     """Read a file; DataError if it is damaged. If a task has several annotations, the ground truth or newest counts."""
     result = Annotations(path)
     names: dict[str, None] = {}
-    for task in read_json(path, _Tasks, "Label Studio's JSON (not JSON-MIN)"):
+    for task in _tasks(path):
         given = [*task.annotations, *task.completions]
         valid = [annotation for annotation in given if not annotation.was_cancelled]
         result.left_out["skipped or repeated annotations of a task"] += len(given) - bool(valid)
@@ -83,6 +101,29 @@ def read(path: Path) -> Annotations:
         result.frames.append(frame)
     result.classes = list(names)
     return result
+
+
+def _tasks(path: Path) -> Sequence[_Task]:
+    """Return the tasks of JSON, or of JSON-MIN: a row per annotation, with the regions of each control by its name."""
+    form = "Label Studio's JSON or JSON-MIN"
+    if any(row.annotation_id is None for row in read_json(path, list[_RowId], form)):
+        return read_json(path, _Tasks, form)
+    tasks: dict[Any, _Task] = {}
+    for place, row in enumerate(read_json(path, list[dict[str, Any]], form)):
+        number = row.get("id", f"row {place}")
+        task = tasks.setdefault(number, _Task(number if isinstance(number, int) else place, row))
+        lists = [value for value in row.values() if isinstance(value, list)]
+        values = [value for control in lists for value in control if isinstance(value, dict)]
+        task.annotations.append(
+            _Annotation([_region(value) for value in values], updated_at=str(row.get("updated_at", "")))
+        )
+    return list(tasks.values())
+
+
+def _region(value: dict[str, Any]) -> _Result:
+    kind = next((key for key in value if key in (*_KINDS, "labels")), "")
+    size = {side: value.get(side) for side in ("original_width", "original_height")}
+    return msgspec.convert({"type": kind, "value": value, **size}, _Result)
 
 
 def _frame(task: _Task, annotation: _Annotation, result: Annotations) -> Frame:
@@ -134,6 +175,8 @@ def _area(kind: str, value: dict[str, Any]) -> Draw:
     if kind == "brush":
         rle = value.get("rle")
         return _brush(bytes(rle if isinstance(rle, list) else []))
+    if kind == "bitmask":
+        return _bitmask(str(value.get("imageDataURL", "")))
     if kind == "ellipse":
         x, y, across, down = (number_of(value, key) for key in ("x", "y", "radiusX", "radiusY"))
         turn = float(value.get("rotation", 0))
@@ -147,6 +190,18 @@ def _area(kind: str, value: dict[str, Any]) -> Draw:
 def _ellipse(centre: tuple[float, float], radii: tuple[float, float], degrees: float, size: Size) -> list[float]:
     H, W = size[0] / 100, size[1] / 100
     return ellipse((centre[0] * W, centre[1] * H), (radii[0] * W, radii[1] * H), degrees)
+
+
+def _bitmask(text: str) -> Draw:
+    """Draw the opaque pixels of a PNG in a data URL, https://labelstud.io/tags/bitmasklabels."""
+
+    def draw(size: Size) -> np.ndarray:
+        image = decode_png(text.removeprefix(_BITMASK), cv2.IMREAD_UNCHANGED)
+        if image.shape != (*size, _CHANNELS):
+            raise ValueError(f"a bitmask has the shape {image.shape}, not {(*size, _CHANNELS)}")
+        return image[..., _CHANNELS - 1] > 0
+
+    return draw
 
 
 def _brush(data: bytes) -> Draw:

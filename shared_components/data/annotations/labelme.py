@@ -3,7 +3,6 @@
 Format: https://github.com/wkentaro/labelme, `labelme/label_file.py`. Points are in pixels.
 """
 
-import base64
 from itertools import chain
 from math import dist
 from pathlib import Path
@@ -19,13 +18,13 @@ from shared_components.data.annotations.shapes import (
     Polygons,
     Shape,
     Side,
+    decode_png,
     ellipse,
     has_area,
     placed_at,
     read_json,
 )
-from shared_components.data.files.image_headers import read_header
-from shared_components.data.files.images import MOST_PIXELS, Size
+from shared_components.data.files.images import Size
 
 TITLE = "labelme"
 _OTHERS = {"rectangle": "boxes", "point": "points", "points": "points", "line": "lines", "linestrip": "lines"}
@@ -80,13 +79,7 @@ def _bitmap(text: str, corner: tuple[float, float]) -> Draw:
     """Draw a PNG in base64; `corner` is its first pixel."""
 
     def draw(size: Size) -> np.ndarray:
-        data = base64.b64decode(text, validate=True)
-        header = read_header(data)
-        if header.size is None or not header.complete or header.size[0] * header.size[1] > MOST_PIXELS:
-            raise ValueError("a mask is not a whole PNG")
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
-        if image is None:
-            raise ValueError("a mask is not a readable PNG")
-        return placed_at(np.asarray(image) > 0, round(corner[0]), round(corner[1]))(size)
+        image = decode_png(text, cv2.IMREAD_GRAYSCALE)
+        return placed_at(image > 0, round(corner[0]), round(corner[1]))(size)
 
     return draw

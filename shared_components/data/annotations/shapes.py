@@ -1,5 +1,6 @@
 """Annotated frames, their shapes, and the pixels of polygons and run lengths."""
 
+import base64
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import cv2
 import msgspec
 import numpy as np
 
+from shared_components.data.files.image_headers import read_header
 from shared_components.data.files.images import MOST_PIXELS, DataError, Size, reading, refuse_pointer
 
 AGAIN = "export the annotations again"
@@ -168,6 +171,18 @@ def pixels_of_runs(runs: Sequence[int] | np.ndarray, size: Size, *, by_column: b
         raise ValueError(f"run lengths of {runs.sum()} pixels do not fill {W}x{H}")
     values = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
     return values.reshape(W, H).T if by_column else values.reshape(H, W)
+
+
+def decode_png(text: str, flags: int) -> np.ndarray:
+    """Decode a PNG in base64 with OpenCV's `flags`; ValueError if it is damaged or very large."""
+    data = base64.b64decode(text, validate=True)
+    header = read_header(data)
+    if header.size is None or not header.complete or header.size[0] * header.size[1] > MOST_PIXELS:
+        raise ValueError("a mask is not a whole PNG")
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    if image is None:
+        raise ValueError("a mask is not a readable PNG")
+    return np.asarray(image)
 
 
 def placed_at(pixels: np.ndarray, left: int, top: int) -> Draw:

@@ -1,5 +1,6 @@
 """`surgfl masks`: annotation files of each format become masks that `surgfl site init` reads without an option."""
 
+import base64
 import json
 import shlex
 from pathlib import Path
@@ -181,6 +182,48 @@ def test_a_coco_file_that_contradicts_itself_is_refused(key, entry, sentence, tm
     error = capsys.readouterr().err
     assert sentence in error and str(path) in error and error.count("\n") == 1
     assert not list(tmp_path.rglob("*mask*"))
+
+
+def test_json_min_of_label_studio_gives_the_masks_of_its_json(tmp_path):
+    """https://labelstud.io/guide/export: a row per annotation, with the values of each control by its name."""
+    path = WRITERS["label_studio"](tmp_path)
+    assert convert(tmp_path, path) == 0
+    (tmp_path / "masks").rename(tmp_path / "plain")
+    rows = []
+    for task in json.loads(path.read_text()):
+        (annotation,) = task["annotations"]
+        sizes = ("original_width", "original_height")
+        values = [region["value"] | {side: region[side] for side in sizes} for region in annotation["result"]]
+        row = task["data"] | {"id": task["id"], "tag": values, "annotator": 1, "annotation_id": task["id"]}
+        rows += [row | {"tag": values[:1], "updated_at": "2025"}, row | {"updated_at": "2026"}]  # the newest counts
+    path.write_text(json.dumps(rows))
+    assert convert(tmp_path, path) == 0
+    masks = list((tmp_path / "masks").rglob("*.*"))
+    assert len(masks) == 13
+    for mask in masks:
+        assert mask.read_bytes() == (tmp_path / "plain" / mask.relative_to(tmp_path / "masks")).read_bytes()
+
+
+@pytest.mark.parametrize(("channels", "size", "sentence"), [
+    (4, (H, W), ""), (4, (H, W + 1), "a bitmask has the shape (24, 33, 4), not (24, 32, 4)"),
+    (3, (H, W), "a bitmask has the shape (24, 32, 3)"), (0, (H, W), "a mask is not a whole PNG"),
+])  # fmt: skip
+def test_a_bitmask_of_label_studio_is_black_on_transparent(channels, size, sentence, tmp_path, capsys):
+    """https://labelstud.io/tags/bitmasklabels: opaque pixels belong to the label."""
+    write(tmp_path / "images/f.png", photograph(0))
+    image = np.zeros((*size, max(channels, 1)), np.uint8)
+    image[2:5, 3:9, -1] = 255  # 18 pixels
+    data = base64.b64encode(cv2.imencode(".png", image)[1].tobytes()[: None if channels else 20]).decode()
+    value = {"imageDataURL": f"data:image/png;base64,{data}", "bitmasklabels": ["hook"]}
+    region = {"type": "bitmasklabels", "value": value, "original_width": W, "original_height": H}
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps([{"id": 1, "data": {"image": "f.png"}, "annotations": [{"result": [region]}]}]))
+    assert convert(tmp_path, path) == (2 if sentence else 0)
+    if sentence:
+        assert sentence in capsys.readouterr().err and not list(tmp_path.rglob("*mask*"))
+    else:
+        mask = read_ids(tmp_path / "masks/f.png")
+        assert mask.sum() == 18 and mask[2:5, 3:9].all()
 
 
 def test_a_category_without_annotations_may_repeat_a_name(tmp_path):
