@@ -87,6 +87,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"^make (install|demo|check|test|test-all|test-flare-versions|lock|bench|supply-chain|prod-test)$", r"make -n \1",
      "minutes to an hour: make's own dry run prints what it would do"),
     (r"^make weights ", r"make -n weights ", "days"),
+    (r"^pip install nvflare==.*$", r"true", "the environment of all tests would get another FLARE"),
     (r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$", r"\1 --help",
      "a quarter of an hour and more"),
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
