@@ -104,13 +104,10 @@ def check_tracker(name: str, *, key: str = VARIABLE) -> None:
 def track(job: str, run: Path, fl_ctx: FLContext) -> Iterator[Callable[[_Record], None]]:
     """Yield a function that sends a site's record to the server's tracker, by a thread: it never delays a round.
 
-    The first error ends the tracking with a warning, not the job. ``run`` is the folder of the run.
-
-    Raises:
-        ValueError: See `check_tracker`.
+    The first error ends the tracking with a warning, not the job. ``run`` is the folder of the run. `check_tracker`
+    accepts the tracker in the environment.
     """
-    check_tracker(name := os.environ.get(VARIABLE, ""))
-    if not name:
+    if not (name := os.environ.get(VARIABLE, "")):
         yield lambda record: None
         return
     records: queue.SimpleQueue[_Record | None] = queue.SimpleQueue()
