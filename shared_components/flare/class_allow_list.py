@@ -17,8 +17,9 @@ from nvflare.app_common.widgets.component_path_authorizer import (
     ComponentPathAuthorizer,
 )
 
-from shared_components.flare.deployment.kits import GUARD, RESOURCES, read_json
+from shared_components.flare.deployment.kits import GUARD, read_json
 
+RESOURCES = ("resources.json", "resources.json.default")  # FLARE reads the first that exists
 AUTHORIZATION = ("authorization.json", "authorization.json.default")
 
 

@@ -32,7 +32,6 @@ LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # server: a lost si
 METRICS = "shared_components.flare.metrics_file.MetricsFile"  # if the party wishes: metrics for Prometheus
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """Classes that a job may name at the `server` and at a `client`."""
-RESOURCES = ("resources.json", "resources.json.default")  # FLARE reads the first that exists
 PRIVACY = "privacy.json"
 CHECK = 'python3 -P -m shared_components.flare.deployment.check "$KIT_WORKSPACE" || exit 1'
 AFTER_CHECK = 'echo "WORKSPACE set to $WORKSPACE"\n'
@@ -156,8 +155,7 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
 
 def _launcher(kit: Kit) -> dict[str, Any] | None:
     """Return the component that starts a prepared kit's jobs elsewhere; None in other kits."""
-    resources = next(path for name in RESOURCES if (path := kit.local / name).exists())
-    return prepared.find_launcher(read_json(resources))
+    return prepared.find_launcher(read_json(_source(kit.local / "resources.json")))
 
 
 def _prepared_files(kit: Kit) -> Iterator[tuple[Path, str, str]]:
@@ -224,10 +222,15 @@ def refuse_open(kit: Kit) -> None:
 def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
     """Return a file's path, new text and summary; ``make`` changes the values of the file or of FLARE's default."""
     path = kit.local / name
-    source = path if path.exists() else path.with_name(f"{name}.default")
+    source = _source(path)
     if name != PRIVACY and not source.exists():
         raise KitError(f"{source}: no such file; provision the kit again")
     return _changed(path, source, make)
+
+
+def _source(path: Path) -> Path:
+    """Return the file that FLARE reads: ``path``, or its default if ``path`` does not exist."""
+    return path if path.exists() else path.with_name(f"{path.name}.default")
 
 
 def _changed(path: Path, source: Path, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
