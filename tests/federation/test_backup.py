@@ -26,7 +26,7 @@ def files_of(root):
 
 
 def copy(paths, root, to):
-    """Copy files one by one, as backup tools do; skip those that are gone."""
+    """Copy files one by one, as backup tools do; skip files that are gone."""
     for path in filter(lambda path: path.is_file(), paths):
         (to / path.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, to / path.relative_to(root))

@@ -203,7 +203,7 @@ def poc_project(path):
 
 
 def end_poc(workspace):
-    """End the processes of a proof of concept, which are those with its folder in their command line."""
+    """End the processes of a proof of concept: its folder is in their command line."""
     mine = [one for one in psutil.process_iter(["cmdline"]) if str(workspace) in " ".join(one.info["cmdline"] or [])]
     for process in mine:
         process.kill()

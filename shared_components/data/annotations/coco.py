@@ -89,7 +89,7 @@ def read(path: Path) -> Annotations:
 
 
 def _refuse_repeated(content: _File, path: Path) -> None:
-    """Raise a DataError for two images or categories of one id, or two categories of one name with annotations."""
+    """Raise a DataError for a repeated id of images or categories, or a repeated name of annotated categories."""
     shown = {annotation.category_id for annotation in content.annotations}
     for key, what in (
         ("images", first_repeated(image.id for image in content.images)),

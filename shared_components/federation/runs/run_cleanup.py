@@ -55,7 +55,7 @@ class KeptRun:
 def find_runs(place: Path, *, also_foreign: bool = False) -> list[KeptRun]:
     """List the runs of a workspace, a state folder, a job's folder, a comparison or a startup kit, oldest first.
 
-    With ``also_foreign``, a run may contain foreign files, such as those of an interrupted copy. FederationError: the
+    With ``also_foreign``, a run may contain foreign files, such as files of an interrupted copy. FederationError: the
     place is none of these.
     """
     places = [place, *(Path(form.format(place)) for form in _PLACES)]

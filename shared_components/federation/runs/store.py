@@ -107,7 +107,7 @@ def rounds_in(folder: Path) -> list[int]:
 
 
 class RoundFiles:
-    """State files of one party's newest ``keep`` rounds in ``folder``, and of each ``every``-th round.
+    """State files of a party in ``folder``: for its newest ``keep`` rounds, and for each ``every``-th round.
 
     Several states are needed: a state may be damaged, and a killed round may have finished at some sites, which train
     it again from an earlier state. ``of`` is the owner, such as ``job/run/site-1``; the state of another owner or round

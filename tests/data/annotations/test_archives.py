@@ -44,7 +44,7 @@ temporary = archives.TemporaryDirectory
 
 
 def refused(archive: Path, root: Path, capsys) -> str:
-    """Return the one sentence of an archive that is refused."""
+    """Return the error message of an archive that is refused."""
     assert convert(root, archive) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and str(archive) in error
