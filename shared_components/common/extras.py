@@ -6,7 +6,7 @@ from collections.abc import Mapping
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "fl": ("nvflare", "opacus", "tensorboard", "cryptography"),
     "monai": ("monai", "ignite", "tensorboard", "fire"),
-    "tracking": ("mlflow", "wandb"),
+    "tracking": ("mlflow", "wandb", "alembic"),
     "labels": ("pycocotools", "nrrd"),
 }
 """Modules by the extra of setup.cfg that installs them; the first extra with a module is suggested."""
