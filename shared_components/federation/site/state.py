@@ -46,7 +46,8 @@ def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | Non
     """
     loaded = files.load(before=round, check=partial(check_best, files.folder))
     if answered is not None and (loaded is None or loaded[0] < answered):
-        remedy = "put it back, resume an earlier round (--resume RUN@ROUNDS), or start a new run"
+        file = files.path(answered).name
+        remedy = f"put {file} back, resume an earlier round (--resume RUN@ROUNDS), or start a new run"
         raise SiteRefusal(f"site {name}: its state of round {answered + 1} is {_why_lost(files, answered)}; {remedy}")
     if loaded is None:
         return SiteState()
@@ -65,7 +66,7 @@ def _why_lost(files: RoundFiles, round: int) -> str:
         except DamagedState as error:
             return f"damaged, {error}"
     others = ", ".join(str(other + 1) for other in files.rounds()) or "none"
-    return f"gone, {files.path(round)}, and it has states after rounds {others}"
+    return f"gone from {files.folder}, which has states after rounds {others}"
 
 
 def save_best(
